@@ -1,0 +1,228 @@
+// Package conch holds the nouns every part of conch shares: labels, ids, a
+// command and its result, a session and its state, and the kinds of error.
+// It imports only the standard library and starts nothing.
+//
+// The structs with json tags are the product's contract (what `--json` prints
+// and what the HTTP API carries); a field may be added, never renamed.
+package conch
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// ProtocolVersion is spoken by clients, the daemon and keepers. A change that
+// an older peer would misread raises it.
+const ProtocolVersion = 1
+
+// DefaultLabel is the session used when neither -s nor $CONCH_SESSION names one.
+const DefaultLabel = "main"
+
+// DefaultAgent is the agent made on first use.
+const DefaultAgent = "me"
+
+var (
+	labelRE   = regexp.MustCompile(`^[A-Za-z0-9_:-]{1,32}$`)
+	agentRE   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
+	envNameRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+// CheckLabel refuses anything that is not a session label. Labels are checked
+// wherever they enter and never repaired.
+func CheckLabel(s string) error {
+	if !labelRE.MatchString(s) {
+		return Errorf(InvalidLabel, "%q is not a session label", s).
+			Hint("a label is 1 to 32 characters of A-Z a-z 0-9 _ : -")
+	}
+	return nil
+}
+
+// CheckAgent refuses anything that is not an agent name.
+func CheckAgent(s string) error {
+	if !agentRE.MatchString(s) {
+		return Errorf(InvalidAgent, "%q is not an agent name", s).
+			Hint("a name is 1 to 32 characters of a-z 0-9 -, not starting with -")
+	}
+	return nil
+}
+
+// CheckEnvName refuses what cannot be the name of an environment variable.
+func CheckEnvName(s string) error {
+	if !envNameRE.MatchString(s) {
+		return Errorf(InvalidEnv, "%q is not an environment variable name", s).
+			Hint("a name is letters, digits and _, not starting with a digit: -e NAME=VALUE")
+	}
+	return nil
+}
+
+// A CommandID names one command for ever and everywhere: the id of its session,
+// a dash, and its number in that session. Ids are compared whole.
+type CommandID string
+
+// NewCommandID joins a session id and the command's number.
+func NewCommandID(session string, n uint32) CommandID {
+	return CommandID(fmt.Sprintf("%s-%d", session, n))
+}
+
+var commandIDRE = regexp.MustCompile(`^([a-z2-7]{8})-([1-9][0-9]{0,9})$`)
+
+// Split gives the session id and number of an id, or an error for anything
+// that NewCommandID did not make.
+func (id CommandID) Split() (session string, n uint32, err error) {
+	m := commandIDRE.FindStringSubmatch(string(id))
+	if m == nil {
+		return "", 0, Errorf(CommandNotFound, "%q is not a command id", string(id)).
+			Hint("ids look like k3f9x2ab-17; conch history lists them")
+	}
+	var v uint64
+	if _, err := fmt.Sscan(m[2], &v); err != nil || v > 1<<32-1 {
+		return "", 0, Errorf(CommandNotFound, "%q is not a command id", string(id))
+	}
+	return m[1], uint32(v), nil
+}
+
+// Status is where a command stands. The moves are queued → running → done or
+// lost, and queued → done (interrupted while waiting).
+type Status string
+
+const (
+	StatusQueued  Status = "queued"
+	StatusRunning Status = "running"
+	StatusDone    Status = "done"
+	StatusLost    Status = "lost"
+)
+
+// An ExecRequest asks a session to run one command in its shell.
+type ExecRequest struct {
+	Command string `json:"command"`
+	// Timeout limits the command from its start, QueueTimeout the waiting
+	// before it. Zero: no limit. Milliseconds.
+	TimeoutMS      int64 `json:"timeout_ms,omitempty"`
+	QueueTimeoutMS int64 `json:"queue_timeout_ms,omitempty"`
+	// Cwd and Env apply to this command only.
+	Cwd string            `json:"cwd,omitempty"`
+	Env map[string]string `json:"env,omitempty"`
+	// Stdin is given whole. OpenStdin keeps the command's stdin open for
+	// POST …/commands/{id}/stdin instead.
+	Stdin     []byte `json:"stdin,omitempty"`
+	OpenStdin bool   `json:"open_stdin,omitempty"`
+	// Merge sends stderr into stdout, in exact order.
+	Merge bool `json:"merge,omitempty"`
+	// MaxOutput limits the bytes of each stream in the result (not on the
+	// tape): first and last half. 0: 1 MiB.
+	MaxOutput int64 `json:"max_output,omitempty"`
+}
+
+// Omitted says which bytes of a stream a result leaves out.
+type Omitted struct {
+	Offset int64 `json:"offset"`
+	Bytes  int64 `json:"bytes"`
+}
+
+// ShellReport says what became of the shell during a command.
+type ShellReport struct {
+	Restarted bool     `json:"restarted"`
+	Restored  []string `json:"restored"`
+	Lost      []string `json:"lost"`
+}
+
+// A Result is what was observed of a command. ExitCode is nil where nobody saw one.
+type Result struct {
+	Session       string      `json:"session"`
+	CommandID     CommandID   `json:"command_id"`
+	ExitCode      *int        `json:"exit_code"`
+	Signal        *string     `json:"signal"`
+	Stdout        string      `json:"stdout"`
+	Stderr        string      `json:"stderr"`
+	Encoding      string      `json:"encoding"` // "utf-8" or "base64", for both streams
+	StdoutBytes   int64       `json:"stdout_bytes"`
+	StderrBytes   int64       `json:"stderr_bytes"`
+	Truncated     bool        `json:"truncated"`
+	TimedOut      bool        `json:"timed_out"`
+	Interrupted   bool        `json:"interrupted"`
+	StdoutOmitted *Omitted    `json:"stdout_omitted"`
+	StderrOmitted *Omitted    `json:"stderr_omitted"`
+	Background    int         `json:"background"`
+	Shell         ShellReport `json:"shell"`
+	Cwd           string      `json:"cwd"`
+	DurationMS    float64     `json:"duration_ms"`
+	StartedAt     time.Time   `json:"started_at"`
+	// Ended says what it took to end a timed-out or interrupted command:
+	// the last signal used, how many processes, and whether all were seen gone.
+	Ended *Ended `json:"ended,omitempty"`
+}
+
+// Ended reports the signal ladder.
+type Ended struct {
+	Signal    string `json:"signal"`
+	Processes int    `json:"processes"`
+	Verified  bool   `json:"verified"`
+}
+
+// An Event is one line of `exec --jsonl` and one server-sent event. Exit events
+// carry the fields of the result less the streams (see ExitEvent).
+type Event struct {
+	Type      string    `json:"type"` // start, stdout, stderr, exit
+	Seq       uint64    `json:"seq"`
+	T         float64   `json:"t"` // seconds since the command's start
+	Data      string    `json:"data,omitempty"`
+	Encoding  string    `json:"encoding,omitempty"`
+	Session   string    `json:"session,omitempty"`
+	CommandID CommandID `json:"command_id,omitempty"`
+}
+
+// HistoryEntry is one command of a session, oldest first in lists.
+type HistoryEntry struct {
+	CommandID   CommandID  `json:"command_id"`
+	Session     string     `json:"session"`
+	Command     string     `json:"command"`
+	Status      Status     `json:"status"`
+	ExitCode    *int       `json:"exit_code"`
+	Signal      *string    `json:"signal"`
+	TimedOut    bool       `json:"timed_out"`
+	StartedAt   *time.Time `json:"started_at"`
+	EndedAt     *time.Time `json:"ended_at"`
+	StdoutBytes int64      `json:"stdout_bytes"`
+	StderrBytes int64      `json:"stderr_bytes"`
+	Interrupted bool       `json:"interrupted"`
+	// Position is the place in the queue, from 1; 0 when not queued.
+	Position int `json:"position,omitempty"`
+}
+
+// SessionInfo is one session as `sessions --json` lists it.
+type SessionInfo struct {
+	Agent      string    `json:"agent"`
+	Label      string    `json:"label"`
+	Live       bool      `json:"live"`
+	Busy       bool      `json:"busy"`
+	Cwd        string    `json:"cwd"`
+	ShellPID   int       `json:"shell_pid"`  // 0: not started
+	KeeperPID  int       `json:"keeper_pid"` // 0: not running
+	Queue      int       `json:"queue"`
+	StartedAt  time.Time `json:"started_at"`
+	LastActive time.Time `json:"last_active"`
+	ID         string    `json:"id"`
+	Running    CommandID `json:"running,omitempty"`
+	Command    string    `json:"command,omitempty"` // what is running
+	TapeBytes  int64     `json:"tape_bytes"`
+}
+
+// StatusInfo is what `status --json` prints.
+type StatusInfo struct {
+	Version   string    `json:"version"`
+	DaemonPID int       `json:"daemon_pid"`
+	Home      string    `json:"home"`
+	UptimeS   float64   `json:"uptime_s"`
+	Sessions  int       `json:"sessions"`
+	Processes int       `json:"processes"`
+	Relay     RelayInfo `json:"relay"`
+	UIURL     *string   `json:"ui_url"`
+}
+
+// RelayInfo is the relay's part of StatusInfo.
+type RelayInfo struct {
+	Mode      string  `json:"mode"`
+	URL       *string `json:"url"`
+	Connected bool    `json:"connected"`
+}

@@ -1,0 +1,136 @@
+package conch
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// A Kind is a class of failure. It survives the wire as its string, the stable
+// error code, and matches with errors.Is.
+type Kind string
+
+func (k Kind) Error() string { return string(k) }
+
+const (
+	InvalidLabel     Kind = "invalid_label"
+	InvalidAgent     Kind = "invalid_agent"
+	InvalidEnv       Kind = "invalid_env"
+	InvalidRequest   Kind = "invalid_request"
+	InvalidCommand   Kind = "invalid_command"
+	TooLarge         Kind = "too_large"
+	SessionNotFound  Kind = "session_not_found"
+	SessionBusy      Kind = "session_busy"
+	SessionClosed    Kind = "session_closed"
+	LabelTaken       Kind = "label_taken"
+	AgentNotFound    Kind = "agent_not_found"
+	CommandNotFound  Kind = "command_not_found"
+	CommandTimeout   Kind = "command_timeout"
+	QueueTimeout     Kind = "queue_timeout"
+	QueueFull        Kind = "queue_full"
+	StdinClosed      Kind = "stdin_closed"
+	OutputGone       Kind = "output_gone"
+	StorageFull      Kind = "storage_full"
+	HomeUnusable     Kind = "home_unusable"
+	AlreadyRunning   Kind = "already_running"
+	VersionMismatch  Kind = "version_mismatch"
+	NotRunning       Kind = "not_running"
+	PermissionDenied Kind = "permission_denied"
+	Unsupported      Kind = "unsupported"
+	ShellFailed      Kind = "shell_failed"
+	Internal         Kind = "internal"
+)
+
+// An Error says what happened, what to do about it, and whether the same call
+// may succeed later.
+type Error struct {
+	Kind      Kind
+	Message   string
+	HintText  string
+	Retryable bool
+}
+
+// Errorf makes an Error of a kind.
+func Errorf(k Kind, format string, args ...any) *Error {
+	return &Error{Kind: k, Message: fmt.Sprintf(format, args...)}
+}
+
+// Hint adds what the user can do and returns e.
+func (e *Error) Hint(format string, args ...any) *Error {
+	e.HintText = fmt.Sprintf(format, args...)
+	return e
+}
+
+// Retry marks the error as one that may pass and returns e.
+func (e *Error) Retry() *Error { e.Retryable = true; return e }
+
+func (e *Error) Error() string { return e.Message }
+
+// Is reports whether target is this error's kind, so that
+// errors.Is(err, conch.SessionNotFound) works on both sides of the wire.
+func (e *Error) Is(target error) bool {
+	k, ok := target.(Kind)
+	return ok && k == e.Kind
+}
+
+// AsError gives err as an *Error; what is not one becomes Internal.
+func AsError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{Kind: Internal, Message: err.Error(), HintText: "this is a fault in conch; conch doctor may say more"}
+}
+
+// HTTPStatus is the status code an error kind travels under.
+func (k Kind) HTTPStatus() int {
+	switch k {
+	case InvalidLabel, InvalidAgent, InvalidEnv, InvalidRequest, InvalidCommand:
+		return http.StatusBadRequest
+	case TooLarge:
+		return http.StatusRequestEntityTooLarge
+	case SessionNotFound, CommandNotFound, AgentNotFound:
+		return http.StatusNotFound
+	case SessionBusy, LabelTaken, StdinClosed, AlreadyRunning:
+		return http.StatusConflict
+	case SessionClosed, OutputGone:
+		return http.StatusGone
+	case CommandTimeout, QueueTimeout:
+		return http.StatusRequestTimeout
+	case QueueFull:
+		return http.StatusTooManyRequests
+	case PermissionDenied:
+		return http.StatusForbidden
+	case VersionMismatch:
+		return http.StatusUpgradeRequired
+	case StorageFull:
+		return http.StatusInsufficientStorage
+	case NotRunning:
+		return http.StatusServiceUnavailable
+	case Unsupported:
+		return http.StatusNotImplemented
+	}
+	return http.StatusInternalServerError
+}
+
+// ErrorBody is the JSON form of an error.
+type ErrorBody struct {
+	Error struct {
+		Code      Kind   `json:"code"`
+		Message   string `json:"message"`
+		Hint      string `json:"hint"`
+		Retryable bool   `json:"retryable"`
+	} `json:"error"`
+}
+
+// Body is e as it is sent.
+func (e *Error) Body() ErrorBody {
+	var b ErrorBody
+	b.Error.Code, b.Error.Message, b.Error.Hint, b.Error.Retryable = e.Kind, e.Message, e.HintText, e.Retryable
+	return b
+}
+
+// Err is the error a body stands for.
+func (b ErrorBody) Err() *Error {
+	return &Error{Kind: b.Error.Code, Message: b.Error.Message, HintText: b.Error.Hint, Retryable: b.Error.Retryable}
+}

@@ -1,0 +1,3 @@
+module github.com/conchsh/conch
+
+go 1.26.0

@@ -45,7 +45,7 @@ func export(t testing.TB, ps []piece) []byte {
 	if _, err := tp.Append(append(frames, Frame{Kind: Exit})...); err != nil {
 		t.Fatal(err)
 	}
-	r := tp.NewReader(Cursor{})
+	r := reader(t, tp, Cursor{})
 	defer r.Close()
 	var b bytes.Buffer
 	if err := WriteLabelled(&b, r); err != nil {
@@ -153,7 +153,7 @@ func TestLabelledGapAndErrors(t *testing.T) {
 		add(t, tp, Stdout, "unfinished")
 	}
 	var b bytes.Buffer
-	if err := WriteLabelled(&b, tp.NewReader(Cursor{})); err != nil {
+	if err := WriteLabelled(&b, reader(t, tp, Cursor{})); err != nil {
 		t.Fatal(err)
 	}
 	got := join(imported(t, &b))
@@ -173,7 +173,7 @@ func TestLabelledGapAndErrors(t *testing.T) {
 	for range ReadLabelled(strings.NewReader("\x01\x01\x01a\n\x02\x02\x02b\nnone\n\x03\x03\x03gap {}\n")) {
 		break // must not be called again: range panics if it is
 	}
-	r := tp.NewReader(Cursor{})
+	r := reader(t, tp, Cursor{})
 	if err := WriteLabelled(brokenWriter{boom}, r); err != boom {
 		t.Fatal(err)
 	}

@@ -198,6 +198,13 @@ func TestDamageInTheMiddle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	raw := reader(t, tp, Cursor{})
+	if b, err := raw.NextRaw(nil, 1<<20); err != nil || len(b) != third-segmentHeader {
+		t.Fatal(len(b), err)
+	}
+	if _, err := raw.NextRaw(nil, 1<<20); !errors.Is(err, ErrCorrupt) {
+		t.Fatal(err)
+	}
 	// Headers alone do not show it.
 	r := reader(t, tp, Cursor{})
 	n := 0
@@ -210,6 +217,46 @@ func TestDamageInTheMiddle(t *testing.T) {
 	}
 	if n != sealed+6 {
 		t.Fatal(n)
+	}
+}
+
+// NextHeader knows damage by the numbers in the headers.
+func TestDamagedHeaders(t *testing.T) {
+	for name, damage := range map[string]func(frame []byte){
+		"length": func(b []byte) { b[7] = 0xff },
+		"long":   func(b []byte) { b[5] = 0xff },
+		"kind":   func(b []byte) { b[28] = 0 },
+		"seq":    func(b []byte) { b[8]++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, path, last, ends := written(t)
+			tp := open1(t, dir, Options{})
+			damage(last[ends[0]:])
+			if err := os.WriteFile(path, last, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, next := range []func(*Reader) error{
+				func(r *Reader) error { _, _, err := r.NextHeader(); return err },
+				func(r *Reader) error { _, err := r.Next(); return err },
+			} {
+				r := reader(t, tp, Cursor{2, segmentHeader})
+				if err := next(r); err != nil {
+					t.Fatal(err)
+				}
+				r.Skip() // nothing to skip
+				if err := next(r); !errors.Is(err, ErrCorrupt) {
+					t.Fatal(err)
+				}
+				r.Skip()
+				if err := next(r); err != io.EOF || r.Cursor() != tp.End() {
+					t.Fatal(err)
+				}
+			}
+			add(t, tp, Exit, "after")
+			if got := rest(t, reader(t, tp, Cursor{2, int64(len(last))})); len(got) != 1 {
+				t.Fatal(got)
+			}
+		})
 	}
 }
 
@@ -272,6 +319,62 @@ func TestFailedWrite(t *testing.T) {
 		}
 	}
 }
+
+// The new segment could be made, but nothing fits into it: followers must not
+// see this as output, and not spin.
+func TestFailedWriteAfterRoll(t *testing.T) {
+	dir := t.TempDir()
+	tp := open1(t, dir, Options{SegmentBytes: 100})
+	add(t, tp, Stdout, "0123456789")
+	add(t, tp, Stdout, "0123456789")
+	r := reader(t, tp, Cursor{})
+	rest(t, r)
+	tp.writeAt = func(f *os.File, b []byte, off int64) (int, error) {
+		if off == 0 {
+			return f.WriteAt(b, off)
+		}
+		return 0, syscall.ENOSPC
+	}
+	for range 3 {
+		if _, err := tp.Append(Frame{Kind: Stdout, Data: []byte("x")}); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+		if got := rest(t, r); len(got) != 0 || r.Cursor() != tp.End() {
+			t.Fatalf("%v at %v, end %v", got, r.Cursor(), tp.End())
+		}
+	}
+	closeAll(t, tp)
+	tp = open1(t, dir, Options{SegmentBytes: 100})
+	add(t, tp, Stdout, "x")
+	if got := rest(t, reader(t, tp, Cursor{})); len(got) != 3 || got[2].Seq != 3 {
+		t.Fatal(got)
+	}
+}
+
+// A length in a header is not believed before the bytes are there.
+func TestDecoderLyingLength(t *testing.T) {
+	h := AppendFrame(nil, Frame{Kind: Stdout, Data: make([]byte, MaxData)})[:100]
+	d := NewDecoder(bytes.NewReader(h))
+	if _, err := d.Next(); err != io.ErrUnexpectedEOF {
+		t.Fatal(err)
+	}
+	if len(d.buf) > 128<<10 {
+		t.Fatalf("%d bytes of buffer for 100 bytes", len(d.buf))
+	}
+	boom := errors.New("boom")
+	d = NewDecoder(io.MultiReader(bytes.NewReader(h), iotest.ErrReader(boom)))
+	if _, err := d.Next(); err != boom {
+		t.Fatal(err)
+	}
+	d = NewDecoder(idle{})
+	if _, err := d.Next(); err != io.ErrNoProgress {
+		t.Fatal(err)
+	}
+}
+
+type idle struct{}
+
+func (idle) Read([]byte) (int, error) { return 0, nil }
 
 func FuzzDecoder(f *testing.F) {
 	two := AppendFrame(AppendFrame(nil, Frame{Seq: 1, Kind: Stdout, Data: []byte("data")}), Frame{Seq: 2, Kind: Exit})

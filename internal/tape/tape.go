@@ -16,7 +16,7 @@ const (
 	defaultSegmentBytes = 64 << 20
 	keptStubs           = 256     // headers of dropped segments
 	keptBuffer          = 1 << 20 // larger buffers are not kept
-	maxUnsynced         = 4       // sealed segments that wait for Sync
+	maxUnsynced         = 16      // sealed segments that wait for Sync
 )
 
 // Options of a tape. A zero field means its default.

@@ -258,6 +258,58 @@ func TestDropLeavesGap(t *testing.T) {
 	}
 }
 
+// The segment goes while a reader stands inside a frame of it, whichever way it
+// reads.
+func TestDropUnderReader(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		next func(*Reader) (Kind, error)
+	}{
+		{"Next", func(r *Reader) (Kind, error) { f, err := r.Next(); return f.Kind, err }},
+		{"NextHeader", func(r *Reader) (Kind, error) { f, _, err := r.NextHeader(); return f.Kind, err }},
+		{"NextRaw", func(r *Reader) (Kind, error) {
+			b, err := r.NextRaw(nil, 0)
+			if err != nil {
+				return 0, err
+			}
+			f, _, _ := parseHeader(b)
+			return f.Kind, nil
+		}},
+	} {
+		for _, buffered := range []int{0, HeaderSize} {
+			t.Run(fmt.Sprint(tc.name, buffered), func(t *testing.T) {
+				tp := open1(t, t.TempDir(), Options{MaxBytes: 2000})
+				c := add(t, tp, Stdout, "0123456789")
+				r := reader(t, tp, c)
+				if _, err := tc.next(r); err != nil {
+					t.Fatal(err)
+				}
+				add(t, tp, Stdout, "0123456789")
+				if err := r.ready(); err != nil {
+					t.Fatal(err)
+				}
+				b, err := r.fill(HeaderSize, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.buf = b[:buffered]
+				for tp.Oldest().Segment == 1 {
+					add(t, tp, Stderr, "0123456789")
+				}
+				want := []Kind{Gap, Stderr}
+				if tc.name == "NextHeader" && buffered > 0 {
+					want = []Kind{Stdout, Gap, Stderr} // it had all it needs
+				}
+				for _, w := range want {
+					if k, err := tc.next(r); err != nil || k != w {
+						t.Fatalf("%v, %v; want %v", k, err, w)
+					}
+				}
+			})
+		}
+	}
+}
+
 // A cursor at the very end of a dropped segment has lost nothing of it.
 func TestNoGapAtSegmentBorder(t *testing.T) {
 	tp := open1(t, t.TempDir(), Options{MaxBytes: 400, SegmentBytes: 100})
@@ -297,7 +349,7 @@ func TestStubsAreForgotten(t *testing.T) {
 }
 
 func TestNextRawAndHeader(t *testing.T) {
-	tp := open1(t, t.TempDir(), Options{SegmentBytes: 300 << 10})
+	tp := open1(t, t.TempDir(), Options{SegmentBytes: 1 << 20})
 	rng := rand.New(rand.NewPCG(1, 2))
 	var want []Frame
 	for i := range 600 {
@@ -546,6 +598,12 @@ func TestAppendAllocatesNothing(t *testing.T) {
 		}
 	}); n > 0 {
 		t.Fatalf("%v allocations an append", n)
+	}
+}
+
+func TestKindString(t *testing.T) {
+	if got := fmt.Sprint(Stdout, Stderr, Start, Exit, Gap, Note, Stdin, Kind(99)); got != "stdout stderr start exit gap note stdin kind 99" {
+		t.Fatal(got)
 	}
 }
 

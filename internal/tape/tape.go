@@ -113,10 +113,8 @@ func open(dir string, o Options) (*Tape, error) {
 			t.total += s.size
 		}
 	}
-	if err := t.Sync(); err != nil {
-		t.file.Close()
-		return nil, err
-	}
+	// What was made or cut here waits for the first Sync: a crash before that
+	// only makes the next Open do it again.
 	return t, nil
 }
 

@@ -147,8 +147,14 @@ func (s *Shell) start() error {
 		return fmt.Errorf("start %s: %w", s.cfg.Bash, err)
 	}
 	s.PID = pid
-	_, err = s.control.WriteString(init)
+	// The first End says that the shell is ready for commands.
+	_, err = s.control.WriteString(init + s.report())
 	return err
+}
+
+// report is the control line that makes the shell send an End.
+func (s *Shell) report() string {
+	return `\builtin printf 'e%s %s\0' "$?" "$PWD" >|` + Quote(s.path(statusFIFO)) + "\n"
 }
 
 func (s *Shell) path(name string) string { return filepath.Join(s.cfg.Dir, name) }
@@ -254,8 +260,7 @@ func (s *Shell) Run(c Command) error {
 	if c.DebugTrap != "" {
 		line = `\builtin trap - DEBUG;` // `.` would bring back one that the command removes
 	}
-	line += `\builtin . ` + Quote(s.path(driverFile)) + "\n" +
-		`\builtin printf 'e%s %s\0' "$?" "$PWD" >|` + Quote(s.path(statusFIFO)) + "\n"
+	line += `\builtin . ` + Quote(s.path(driverFile)) + "\n" + s.report()
 	if c.Cwd != "" {
 		line += `{ \builtin cd -- ` + Quote(c.Back) + `||\builtin cd -P -- ` + Quote(c.BackFD) + `&&PWD=` + Quote(c.Back) +
 			`;OLDPWD=` + Quote(c.OldPwd) + "; } 2>/dev/null\n"

@@ -3,6 +3,6 @@ module github.com/conchsh/conch
 go 1.26.0
 
 require (
-	golang.org/x/sys v0.49.0 // indirect
-	mvdan.cc/sh/v3 v3.14.1 // indirect
+	golang.org/x/sys v0.49.0
+	mvdan.cc/sh/v3 v3.14.1
 )

@@ -66,7 +66,6 @@ func New(id, label string) *Index {
 func Scan(r *tape.Reader, id, label string) (*Index, error) {
 	x := New(id, label)
 	for {
-		at := r.Cursor()
 		f, n, err := r.NextHeader()
 		if errors.Is(err, io.EOF) {
 			return x, nil
@@ -76,14 +75,12 @@ func Scan(r *tape.Reader, id, label string) (*Index, error) {
 		}
 		if f.Kind == tape.Start || f.Kind == tape.Exit {
 			// Small frames: go back and read them whole.
-			if err := r.Seek(at); err != nil {
-				return x, err
-			}
+			r.Again(r.Cursor().Back(n))
 			if f, err = r.Next(); err != nil {
 				return x, err
 			}
 		}
-		x.Add(f, n, at, r.Cursor())
+		x.Add(f, n, r.Cursor().Back(n), r.Cursor())
 	}
 }
 

@@ -211,7 +211,7 @@ func (k *Keeper) drain(s *stream) {
 	if s.fd < 0 {
 		return
 	}
-	left, err := unix.IoctlGetInt(s.fd, unix.FIONREAD)
+	left, err := unix.IoctlGetInt(s.fd, unix.TIOCINQ)
 	if err != nil {
 		left = 0
 	}

@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"sort"
 	"strings"
 
 	"golang.org/x/sys/unix"
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/syntax"
 )
 
 // A State is a checkpoint: what a shell was after a completed command, in words
@@ -263,13 +264,9 @@ func (st *State) variable(name string) (string, bool) {
 
 // OldPwd is the value of OLDPWD, empty if it has none.
 func (st *State) OldPwd() string {
-	text, ok := st.variable("OLDPWD")
-	if !ok {
-		return ""
-	}
+	text, _ := st.variable("OLDPWD")
 	_, v, _ := strings.Cut(text, "=")
-	v = strings.TrimSuffix(strings.TrimPrefix(v, `"`), `"`)
-	return strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\$`, `$`, "\\`", "`").Replace(v)
+	return unquote(v)
 }
 
 // foreignEnv keeps those entries of env that bash could not make variables of,
@@ -352,16 +349,33 @@ func (st *State) trap(suffix string) string {
 
 // Environ is the exported environment of the state, for a session that is to
 // start with it.
-func (st *State) Environ() []string {
-	var out []string
+func (st *State) Environ() map[string]string {
+	out := map[string]string{}
 	for _, e := range splitDeclarations(st.Variables) {
 		attrs := strings.Fields(e.text)[1]
-		if strings.Contains(attrs, "x") && !strings.ContainsAny(attrs, "aA") && !unrestorable[e.name] {
-			out = append(out, e.text)
+		_, v, assigned := strings.Cut(e.text, "=")
+		if assigned && strings.Contains(attrs, "x") && !strings.ContainsAny(attrs, "aA") && !unrestorable[e.name] {
+			out[e.name] = unquote(v)
 		}
 	}
-	sort.Strings(out)
 	return out
+}
+
+// unquote undoes the two ways in which declare -p writes a value.
+func unquote(v string) string {
+	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader("x="+v), "")
+	if err != nil || len(f.Stmts) != 1 {
+		return v
+	}
+	call, ok := f.Stmts[0].Cmd.(*syntax.CallExpr)
+	if !ok || len(call.Assigns) != 1 {
+		return v
+	}
+	s, err := expand.Literal(nil, call.Assigns[0].Value)
+	if err != nil {
+		return v
+	}
+	return s
 }
 
 // Errexit reports whether `set -e` is on.

@@ -23,7 +23,7 @@ func quoteArgv(args []string) string {
 }
 
 // bare holds the characters that mean nothing to bash wherever they stand. Not
-// among them: = (an assignment), % (a job), ~ (a home).
+// among them: = (an assignment) and ~ (a home).
 const bare = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@+:,./-"
 
 // quoteWord quotes one word. Reserved words are quoted too, or an argument

@@ -1,0 +1,68 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/conchsh/conch"
+)
+
+// ExportLog reads a session's whole output as a labelled log. The latest closed
+// session of the label is read where none is open.
+func (c *Client) ExportLog(ctx context.Context, session string) (io.ReadCloser, error) {
+	u, err := c.sessionURL(session, "/log", url.Values{"format": {"labelled"}})
+	if err != nil {
+		return nil, err
+	}
+	return c.open(ctx, call{method: http.MethodGet, url: u})
+}
+
+// Imported names the session that holds an imported log.
+type Imported struct {
+	Agent       string `json:"agent"`
+	Label       string `json:"label"`
+	StdoutBytes int64  `json:"stdout_bytes"`
+	StderrBytes int64  `json:"stderr_bytes"`
+}
+
+// ImportLog keeps a labelled log as a closed session, from which ExportLog
+// gives it back. An empty label lets the daemon choose the lowest free
+// imported:<n>.
+func (c *Client) ImportLog(ctx context.Context, label string, log io.Reader) (*Imported, error) {
+	if label == "" {
+		// Resolve needs some label to find the agent; this one is not sent.
+		agent, _, err := c.Resolve(conch.DefaultLabel)
+		if err != nil {
+			return nil, err
+		}
+		return c.importLog(ctx, url.Values{"agent": {agent}}, log)
+	}
+	agent, label, err := c.Resolve(label)
+	if err != nil {
+		return nil, err
+	}
+	return c.importLog(ctx, url.Values{"agent": {agent}, "label": {label}}, log)
+}
+
+func (c *Client) importLog(ctx context.Context, q url.Values, log io.Reader) (*Imported, error) {
+	// A log may be larger than memory, so it is sent as it is read and cannot
+	// be sent twice, unlike what do sends.
+	k := call{method: http.MethodPost, url: daemonURL("/import", q)}
+	req, err := http.NewRequestWithContext(ctx, k.method, k.url, log)
+	if err != nil {
+		return nil, conch.Errorf(conch.InvalidRequest, "%v", err)
+	}
+	req.Header.Set("Content-Type", "application/octet-stream")
+	resp, err := c.send(req, k)
+	if err != nil {
+		return nil, c.explain(ctx, k, err)
+	}
+	defer resp.Body.Close()
+	var i Imported
+	if err := decode(resp.Body, &i); err != nil {
+		return nil, c.explain(ctx, k, err)
+	}
+	return &i, nil
+}

@@ -1,0 +1,123 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/conchsh/conch"
+)
+
+// NewSession is what a session starts with.
+type NewSession struct {
+	// Cwd is the starting directory. Empty: the parent's current one, or
+	// without a parent this client's (Options.Cwd).
+	Cwd string
+	Env map[string]string // added to the login environment
+	// Parent is the label of a session of the same agent.
+	Parent     string
+	InheritEnv bool // take the parent's environment too
+	RC         bool // load the user's rc file
+}
+
+// New makes a session and starts its keeper. A label that is in use is
+// conch.LabelTaken.
+func (c *Client) New(ctx context.Context, session string, n NewSession) (*conch.SessionInfo, error) {
+	agent, label, err := c.Resolve(session)
+	if err != nil {
+		return nil, err
+	}
+	if n.Parent != "" {
+		if err := conch.CheckLabel(n.Parent); err != nil {
+			return nil, err
+		}
+	} else if n.Cwd == "" {
+		n.Cwd = c.startDir()
+	}
+	for name := range n.Env {
+		if err := conch.CheckEnvName(name); err != nil {
+			return nil, err
+		}
+	}
+	body := struct {
+		Agent      string            `json:"agent"`
+		Label      string            `json:"label"`
+		Cwd        string            `json:"cwd"`
+		Env        map[string]string `json:"env"`
+		Parent     string            `json:"parent"`
+		InheritEnv bool              `json:"inherit_env"`
+		RC         bool              `json:"rc"`
+	}{agent, label, n.Cwd, n.Env, n.Parent, n.InheritEnv, n.RC}
+	var info conch.SessionInfo
+	if err := c.json(ctx, call{method: http.MethodPost, url: daemonURL("/sessions", nil), body: body}, &info); err != nil {
+		return nil, err
+	}
+	return &info, nil
+}
+
+// Sessions lists the open sessions of all agents.
+func (c *Client) Sessions(ctx context.Context) ([]conch.SessionInfo, error) {
+	list := []conch.SessionInfo{}
+	if err := c.json(ctx, call{method: http.MethodGet, url: daemonURL("/sessions", nil)}, &list); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// Session is one open session.
+func (c *Client) Session(ctx context.Context, session string) (*conch.SessionInfo, error) {
+	u, err := c.sessionURL(session, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	var info conch.SessionInfo
+	if err := c.json(ctx, call{method: http.MethodGet, url: u}, &info); err != nil {
+		return nil, err
+	}
+	return &info, nil
+}
+
+// Gone says what was ended with a session or its shell.
+type Gone struct {
+	OK        bool `json:"ok"`
+	Processes int  `json:"processes"`
+	Verified  bool `json:"verified"` // all were seen gone
+}
+
+// Reset ends a session's shell and all its processes and starts a clean shell
+// under the same label.
+func (c *Client) Reset(ctx context.Context, session string) (*Gone, error) {
+	return c.end(ctx, session, "/reset")
+}
+
+// Close ends a session for good, every process of it included. Its output is
+// kept until pruned.
+func (c *Client) Close(ctx context.Context, session string) (*Gone, error) {
+	return c.end(ctx, session, "/close")
+}
+
+func (c *Client) end(ctx context.Context, session, path string) (*Gone, error) {
+	u, err := c.sessionURL(session, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	var g Gone
+	if err := c.json(ctx, call{method: http.MethodPost, url: u}, &g); err != nil {
+		return nil, err
+	}
+	return &g, nil
+}
+
+// Pruned says what Prune removed.
+type Pruned struct {
+	Removed int   `json:"removed"`
+	Bytes   int64 `json:"bytes"`
+}
+
+// Prune removes what closed sessions left on disk.
+func (c *Client) Prune(ctx context.Context) (*Pruned, error) {
+	var p Pruned
+	if err := c.json(ctx, call{method: http.MethodPost, url: daemonURL("/prune", nil)}, &p); err != nil {
+		return nil, err
+	}
+	return &p, nil
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/client"
+)
+
+// daemonMain is the hidden verb `daemon`, by which clients start the daemon in
+// the background. `up --foreground` runs the same daemon in the open.
+func daemonMain(args []string) int {
+	fs := flag.NewFlagSet("conch daemon", flag.ContinueOnError)
+	auto := fs.Bool("auto", false, "leave when idle: a client started this daemon for itself")
+	readyFD := fs.Int("ready-fd", -1, "descriptor on which to say that the daemon serves, or why not")
+	idle := fs.Duration("idle-exit", 0, "how long is idle (0: the daemon's default)")
+	if err := fs.Parse(args); err != nil {
+		return statusFailed
+	}
+	var w io.WriteCloser = nopWriter{}
+	if *readyFD >= 0 {
+		// Inherited without close-on-exec: a keeper that got it too would
+		// keep the client waiting.
+		syscall.CloseOnExec(*readyFD)
+		w = os.NewFile(uintptr(*readyFD), "ready")
+	}
+	told := false
+	err := serve(context.Background(), "", *auto, *idle, func() {
+		told = true
+		client.Ready(w, nil)
+	})
+	if err != nil {
+		if !told {
+			client.Ready(w, err)
+		}
+		return fail(os.Stderr, err)
+	}
+	return 0
+}
+
+// serve runs the daemon until it is told to leave, by a request or by INT or TERM.
+func serve(ctx context.Context, home string, auto bool, idle time.Duration, ready func()) error {
+	home, err := client.Home(home)
+	if err != nil {
+		return err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return conch.Errorf(conch.Internal, "cannot find my own executable: %v", err)
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	err = runDaemon(ctx, daemonOptions{home: home, exe: exe, auto: auto, idle: idle, ready: ready})
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+type daemonOptions struct {
+	home, exe string
+	auto      bool
+	idle      time.Duration
+	ready     func()
+}
+
+func runDaemon(ctx context.Context, o daemonOptions) error {
+	return conch.Errorf(conch.Unsupported, "daemon: not wired")
+}
+
+type nopWriter struct{}
+
+func (nopWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (nopWriter) Close() error                { return nil }

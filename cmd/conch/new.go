@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/client"
+)
+
+func newNew(a *app) *cobra.Command {
+	var n client.NewSession
+	var env []string
+	cmd := &cobra.Command{
+		Use:     "new LABEL [--cwd DIR] [-e K=V] [--parent LABEL]",
+		GroupID: groupSession,
+		Short:   "Make a session",
+		Long: `Make a session with a label of its own. A label that is in use is an error
+(exec makes sessions as needed).`,
+		Example: "  conch new build --cwd ~/src -e MODE=release\n  conch new build:2 --parent build",
+		Args:    words("LABEL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == "" {
+				return conch.CheckLabel("")
+			}
+			if cmd.Flags().Changed("cwd") && n.Cwd == "" {
+				return conch.Errorf(conch.InvalidRequest, "--cwd is empty")
+			}
+			if n.InheritEnv && n.Parent == "" {
+				return conch.Errorf(conch.InvalidRequest, "--inherit-env needs a --parent")
+			}
+			var err error
+			if n.Env, err = parseEnv(env); err != nil {
+				return err
+			}
+			if n.Cwd, err = absolute(n.Cwd); err != nil {
+				return err
+			}
+			s, err := a.client(client.Options{}).New(cmd.Context(), args[0], n)
+			if err != nil {
+				return err
+			}
+			fmt.Println(s.Label)
+			return nil
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&n.Cwd, "cwd", "", "starting directory (default: the parent's, or this one)")
+	fl.StringArrayVarP(&env, "env", "e", nil, "add `NAME=VALUE` to the session's environment (repeatable)")
+	fl.StringVar(&n.Parent, "parent", "", "start in the current directory of session `LABEL`")
+	fl.BoolVar(&n.InheritEnv, "inherit-env", false, "start with the parent's environment too")
+	fl.BoolVar(&n.RC, "rc", false, "load the user's rc file")
+	cmd.RegisterFlagCompletionFunc("parent", a.completeLabel)
+	return cmd
+}

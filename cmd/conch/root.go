@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/client"
+)
+
+// app is what the verbs share: the global flags, and where output goes.
+type app struct {
+	agent string
+}
+
+// client gives a client of the user's daemon. Its executable is this one.
+func (a *app) client(o client.Options) *client.Client {
+	o.Agent = a.agent
+	o.Exe, _ = os.Executable() // without one the client looks on PATH
+	return client.New(o)
+}
+
+// commandLine runs one command line and gives its exit status.
+func commandLine(args []string) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(os.Stdout)
+	root.SetErr(os.Stderr)
+	err := root.ExecuteContext(context.Background())
+	if s, ok := err.(exitStatus); ok {
+		return int(s)
+	}
+	if err != nil {
+		return fail(os.Stderr, err)
+	}
+	return 0
+}
+
+// newRoot builds the tree of verbs.
+func newRoot() *cobra.Command {
+	a := new(app)
+	root := &cobra.Command{
+		Use:   "conch",
+		Short: "shells that keep their state, for agents and for people",
+		Long: `conch runs commands in shells that keep their state between calls: the working
+directory, variables, functions, options. Output is exact, exit statuses are
+real, and nothing is lost when a client, the daemon or the shell dies.
+
+Exit status: the command's own; 124 timed out; 125 conch itself failed;
+126 and 127 as in shells; 130 interrupted.`,
+		Example: `  conch exec 'cd /tmp; x=1'         run in the session main, made on first use
+  conch exec 'echo $PWD $x'         the same shell, its state as it was
+  conch exec -s build -t 30s make   another session, with a time limit
+  conch sessions                    what is open`,
+		Args:               noVerb,
+		RunE:               func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors:      true,
+		SilenceUsage:       true,
+		DisableSuggestions: true,
+	}
+	root.PersistentFlags().StringVar(&a.agent, "agent", "", "whose sessions (default: $CONCH_AGENT or me)")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return conch.Errorf(conch.InvalidRequest, "%v", err).Hint("%s --help", cmd.CommandPath())
+	})
+	root.AddGroup(
+		&cobra.Group{ID: groupRun, Title: "Run commands:"},
+		&cobra.Group{ID: groupSession, Title: "Sessions:"},
+		&cobra.Group{ID: groupDaemon, Title: "The daemon:"},
+	)
+	root.AddCommand(
+		newExec(a), newInterrupt(a), newHistory(a), newOutput(a),
+		newNew(a), newSessions(a), newReset(a), newClose(a), newPrune(a), newLog(a),
+		newUp(a), newDown(a), newStatus(a), newDoctor(a), newVersion(),
+	)
+	return root
+}
+
+// The groups of `conch help`.
+const (
+	groupRun     = "run"
+	groupSession = "session"
+	groupDaemon  = "daemon"
+)
+
+// noVerb is for commands that only hold others.
+func noVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return conch.Errorf(conch.InvalidRequest, "%s has no verb %q", cmd.CommandPath(), args[0]).
+		Hint("%s --help lists them", cmd.CommandPath())
+}
+
+// words checks the number of positional words against their names.
+func words(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < len(names) {
+			return conch.Errorf(conch.InvalidRequest, "%s is missing", names[len(args)]).Hint("conch %s", cmd.Use)
+		}
+		if len(args) > len(names) {
+			return conch.Errorf(conch.InvalidRequest, "unexpected word %q", args[len(names)]).Hint("conch %s", cmd.Use)
+		}
+		return nil
+	}
+}
+
+// sessionFlag adds -s.
+func (a *app) sessionFlag(cmd *cobra.Command, session *string) {
+	cmd.Flags().StringVarP(session, "session", "s", "", "session `LABEL` (default: $CONCH_SESSION or main)")
+	cmd.RegisterFlagCompletionFunc("session", a.completeLabel)
+}
+
+// completeLabel offers the labels of open sessions; it starts no daemon.
+func (a *app) completeLabel(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	list, err := a.client(client.Options{NoStart: true}).Sessions(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var labels []string
+	for _, s := range list {
+		labels = append(labels, s.Label)
+	}
+	return labels, cobra.ShellCompDirectiveNoFileComp
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 
@@ -83,7 +84,7 @@ func (s *Shell) AskState() error {
 func ParseState(data []byte) (*State, error) {
 	parts := bytes.Split(data, []byte{0})
 	if len(parts) != len(stateSections)+1 || string(parts[len(stateSections)]) != "end" {
-		return nil, errors.New("incomplete checkpoint")
+		return nil, fmt.Errorf("incomplete checkpoint: %d bytes, %d of %d parts, ending %.40q", len(data), len(parts)-1, len(stateSections), data[max(0, len(data)-40):])
 	}
 	st := &State{
 		Version:   1,
@@ -144,7 +145,9 @@ func (st *State) script() []byte {
 	}
 	for _, e := range splitDeclarations(st.Variables) {
 		if !unrestorable[e.name] {
-			b.WriteString(`\builtin ` + e.text + "\n")
+			// Not as \builtin: only after the bare word is m=(…) an
+			// assignment. Functions and aliases are not there yet.
+			b.WriteString(e.text + "\n")
 		}
 	}
 	b.Write(st.Functions)

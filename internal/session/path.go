@@ -23,6 +23,11 @@ func removeRunFiles(home, id string) error {
 	)
 }
 
+// ownSocket reports whether path is where a keeper of this home listens.
+func ownSocket(home, id, path string) bool {
+	return path == filepath.Join(home, "run", id+".sock") || path == filepath.Join(sock.MemoryPath(home), id+".sock")
+}
+
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		return err

@@ -59,11 +59,16 @@ func (k *Keeper) ensureShell(c *command) error {
 			c.report.Restored = without(c.report.Restored, "cwd")
 		}
 	}
-	sh, err := shell.Start(cfg)
+	var sh *shell.Shell
+	var err error
+	started := make(chan struct{})
+	k.forks <- func() { sh, err = shell.Start(cfg); close(started) }
+	<-started
 	if err != nil {
 		return storageError(err)
 	}
 	k.sh = sh
+	k.changed()
 	k.ready = false
 	k.noiseEnd = [2]bool{}
 	k.histSynced = 0
@@ -233,6 +238,7 @@ func (k *Keeper) deathReport(hadState bool) *conch.ShellReport {
 func (k *Keeper) dropShell() {
 	k.sh.Close()
 	k.sh = nil
+	k.changed()
 	if k.watch[0] != nil {
 		k.watch[0].Close()
 		k.watch[0] = nil
@@ -340,6 +346,7 @@ func (k *Keeper) takeCheckpoint() {
 		return
 	}
 	k.ckpt = &checkpoint{fd: fd, limit: time.Now().Add(checkpointLimit)}
+	k.changed()
 }
 
 // afterCheckpoint runs f when the checkpoint under way is done, or now.

@@ -271,7 +271,24 @@ func (s *Shell) Run(c Command) error {
 
 // writeFile replaces a small file that nobody else holds open.
 func (s *Shell) writeFile(name string, data []byte) error {
-	return os.WriteFile(s.path(name), data, 0o600)
+	// Plain system calls: os.WriteFile tries each time whether the file can
+	// be polled, which costs more than writing it.
+	fd, err := unix.Open(s.path(name), unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: s.path(name), Err: err}
+	}
+	defer unix.Close(fd)
+	for len(data) > 0 {
+		n, err := unix.Write(fd, data)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return &os.PathError{Op: "write", Path: s.path(name), Err: err}
+		}
+		data = data[n:]
+	}
+	return nil
 }
 
 // End is the report that a command has ended.

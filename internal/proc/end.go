@@ -32,6 +32,8 @@ const (
 	// sleeps in the kernel (state D; the parent of a vfork, too) stops only when it wakes, and
 	// runs nothing of its own until then.
 	settleLimit = 20 * time.Millisecond
+	// againAfter is when End first looks for those that its signal came too early for.
+	againAfter = 20 * time.Millisecond
 	// lastWait is for a last step that gives no time: a killed process still needs some to go.
 	lastWait = 2 * time.Second
 )
@@ -81,6 +83,9 @@ type target struct {
 	frozen bool // sent SIGSTOP and not continued since
 	struck bool // given this step's signal
 	held   bool // kept stopped until its children are gone
+
+	copied      bool   // when struck it was a copy of its parent, perhaps before an exec
+	struckImage uint64 // its image then
 }
 
 type ender struct {
@@ -101,14 +106,17 @@ func (e *ender) step(ctx context.Context, s Step) bool {
 		if len(e.targets) == 0 && e.none() {
 			return true
 		}
-		for len(e.targets) > 0 {
+		for pause := againAfter; len(e.targets) > 0; {
 			e.signal = SignalName(s.Signal)
 			e.strike(s.Signal)
 			left := time.Until(deadline)
 			if left <= 0 || ctx.Err() != nil {
 				return false
 			}
-			e.await(ctx, left)
+			if !e.await(ctx, min(left, pause)) {
+				e.again(s.Signal)
+				pause *= 2
+			}
 		}
 		// All known ones are gone; what they have left behind is found next.
 		if time.Now().After(deadline) {
@@ -179,8 +187,9 @@ func (e *ender) settle(ts []*target) {
 	}
 }
 
-// await waits for exits and drops the targets that are gone.
-func (e *ender) await(ctx context.Context, limit time.Duration) {
+// await waits for exits and drops the targets that are gone. It reports whether there were any.
+func (e *ender) await(ctx context.Context, limit time.Duration) bool {
+	before := len(e.targets)
 	ts := slices.Collect(maps.Values(e.targets))
 	hs := make([]handle, len(ts))
 	for i, t := range ts {
@@ -188,6 +197,19 @@ func (e *ender) await(ctx context.Context, limit time.Duration) {
 	}
 	for _, i := range awaitExit(ctx, hs, limit) {
 		e.look(ts[i])
+	}
+	return len(e.targets) < before
+}
+
+// again gives sig once more to those that were struck between fork and exec: until it has put its
+// signals in order, the child of a shell has the shell's handlers, which drop INT, and then it is another program that
+// has never heard of it.
+func (e *ender) again(sig syscall.Signal) {
+	for _, t := range e.targets {
+		if t.copied && e.look(t) && t.info.image != t.struckImage {
+			t.copied = false
+			t.handle.signal(sig)
+		}
 	}
 }
 
@@ -230,6 +252,9 @@ func (e *ender) strike(sig syscall.Signal) {
 			t.handle.signal(extra)
 		}
 		t.struck = true
+		up, err := look(t.ppid)
+		t.copied = err == nil && up.image == t.info.image && up.image != 0
+		t.struckImage = t.info.image
 		ready = append(ready, t)
 	}
 	for _, t := range ready {

@@ -84,6 +84,20 @@ func TestEndRunsNoRest(t *testing.T) {
 	}
 }
 
+// The signal often comes here while the shell's child is not yet the program it will be.
+func TestEndBetweenForkAndExec(t *testing.T) {
+	for range 40 {
+		p := bash(t, `bash -c 'echo ready; sleep 100; echo AFTER'; echo AFTER`)
+		p.line(t)
+		if r := End(t.Context(), all, patient); !r.Verified || r.Signal != "SIGINT" {
+			t.Fatalf("%+v", r)
+		}
+		if rest, _ := io.ReadAll(p.out); len(rest) > 0 {
+			t.Fatalf("%q", rest)
+		}
+	}
+}
+
 // One that was stopped before must be continued, or INT and TERM never arrive.
 func TestEndOfStopped(t *testing.T) {
 	p := bash(t, `trap 'echo caught; exit' INT; kill -STOP $$; echo AFTER`)

@@ -114,6 +114,8 @@ func parseStat(text []byte) (in info, ok bool) {
 		case 22:
 			in.start = digits(word)
 			ok = true
+		case 28:
+			in.image = digits(word) // where the stack starts: random for each exec
 		case 52:
 			in.wait = syscall.WaitStatus(digits(word))
 		}

@@ -28,10 +28,12 @@ var shells = []string{"bash", "sh", "dash", "ash", "ksh", "ksh93", "mksh", "zsh"
 const (
 	// freezeLimit bounds how long End chases processes that fork as fast as they are stopped.
 	freezeLimit = 500 * time.Millisecond
-	// settleLimit bounds the wait for a stopped process to be seen stopped. One that
-	// sleeps in the kernel (state D; the parent of a vfork, too) stops only when it wakes, and
-	// runs nothing of its own until then.
-	settleLimit = 20 * time.Millisecond
+	// settleLimit bounds the wait for a process to be seen stopped: on a loaded machine it must
+	// first get to run.
+	settleLimit = time.Second
+	// sleepLimit is the same for one that sleeps in the kernel (state D; the parent of a vfork,
+	// too): it stops only when it wakes, and runs nothing of its own until then.
+	sleepLimit = 20 * time.Millisecond
 	// againAfter is when End first looks for those that its signal came too early for.
 	againAfter = 20 * time.Millisecond
 	// lastWait is for a last step that gives no time: a killed process still needs some to go.
@@ -162,11 +164,10 @@ func (e *ender) freeze() {
 			return
 		}
 		e.parentsFirst(fresh)
-		for _, t := range fresh {
-			t.handle.signal(syscall.SIGSTOP) // an error: gone, or not ours to signal
+		e.settle(slices.DeleteFunc(fresh, func(t *target) bool {
 			t.frozen = true
-		}
-		e.settle(fresh)
+			return t.handle.signal(syscall.SIGSTOP) != nil // gone, or not ours to signal
+		}))
 		if time.Now().After(deadline) {
 			return
 		}
@@ -177,10 +178,13 @@ func (e *ender) freeze() {
 // only then is the set of children final. Nothing tells when a process that is
 // not one's own child stops: this looks again, at first almost at once.
 func (e *ender) settle(ts []*target) {
-	deadline := time.Now().Add(settleLimit)
+	start := time.Now()
 	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
-		ts = slices.DeleteFunc(ts, func(t *target) bool { return !e.look(t) || t.info.stopped(t.id.PID) })
-		if len(ts) == 0 || time.Now().After(deadline) {
+		since := time.Since(start)
+		ts = slices.DeleteFunc(ts, func(t *target) bool {
+			return !e.look(t) || t.info.stopped(t.id.PID) || t.info.state == 'D' && since > sleepLimit
+		})
+		if len(ts) == 0 || since > settleLimit {
 			return
 		}
 		awaitExit(context.Background(), nil, pause)

@@ -125,6 +125,8 @@ func TestEndOfStoppedChild(t *testing.T) {
 }
 
 func TestEndStorm(t *testing.T) {
+	// Short waits: what is let go to act on a signal goes on breeding.
+	ladder := []Step{{syscall.SIGINT, 20 * time.Millisecond}, {syscall.SIGTERM, 20 * time.Millisecond}, {syscall.SIGKILL, 10 * time.Second}}
 	for _, c := range []struct{ name, script string }{
 		{"breeder", `echo go; while :; do sleep 100 & done`},
 		{"breeder that traps", `trap : INT TERM; echo go; while :; do (trap : INT TERM; sleep 100; sleep 100) & done`},
@@ -221,6 +223,31 @@ func TestEndWithoutPidfd(t *testing.T) {
 				t.Errorf("%q", rest)
 			}
 		})
+	}
+}
+
+func TestNoDescriptorIsLeft(t *testing.T) {
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	p := bash(t, `trap "" INT; `+catcher+` & sleep 100 & wait`)
+	p.line(t)
+	before := open()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if r := End(ctx, all, ladder[:1]); r.Verified {
+		t.Errorf("%+v", r)
+	}
+	Scan(func(Mark) bool { return true })
+	if r := End(ctx, all, ladder); !r.Verified {
+		t.Errorf("%+v", r)
+	}
+	if after := open(); after != before {
+		t.Errorf("%d descriptors, %d before", after, before)
 	}
 }
 

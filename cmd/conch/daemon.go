@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"io"
 	"os"
-	"os/signal"
 	"syscall"
 	"time"
 
@@ -45,7 +43,7 @@ func daemonMain(args []string) int {
 	return 0
 }
 
-// serve runs the daemon until it is told to leave, by a request or by INT or TERM.
+// serve runs the daemon until it is told to leave, by a request or a signal.
 func serve(ctx context.Context, home string, auto bool, idle time.Duration, ready func()) error {
 	home, err := client.Home(home)
 	if err != nil {
@@ -55,13 +53,7 @@ func serve(ctx context.Context, home string, auto bool, idle time.Duration, read
 	if err != nil {
 		return conch.Errorf(conch.Internal, "cannot find my own executable: %v", err)
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	err = runDaemon(ctx, daemonOptions{home: home, exe: exe, auto: auto, idle: idle, ready: ready})
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
+	return runDaemon(ctx, daemonOptions{home: home, exe: exe, auto: auto, idle: idle, ready: ready})
 }
 
 type daemonOptions struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/client"
+	"github.com/conchsh/conch/internal/daemon"
 )
 
 // daemonMain is the hidden verb `daemon`, by which clients start the daemon in
@@ -53,18 +54,9 @@ func serve(ctx context.Context, home string, auto bool, idle time.Duration, read
 	if err != nil {
 		return conch.Errorf(conch.Internal, "cannot find my own executable: %v", err)
 	}
-	return runDaemon(ctx, daemonOptions{home: home, exe: exe, auto: auto, idle: idle, ready: ready})
-}
-
-type daemonOptions struct {
-	home, exe string
-	auto      bool
-	idle      time.Duration
-	ready     func()
-}
-
-func runDaemon(ctx context.Context, o daemonOptions) error {
-	return conch.Errorf(conch.Unsupported, "daemon: not wired")
+	return daemon.Run(ctx, daemon.Options{
+		Home: home, Version: version, Exe: exe, AutoStarted: auto, IdleExit: idle, Ready: ready,
+	})
 }
 
 type nopWriter struct{}

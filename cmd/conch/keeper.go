@@ -3,7 +3,18 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime"
+
+	"github.com/conchsh/conch/internal/keeper"
 )
+
+// The keeper's loop must stay on the process's first thread, to which every
+// orphan of the session is given; only an init function is sure to run there.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == "keeper" {
+		runtime.LockOSThread()
+	}
+}
 
 // keeperMain is the hidden verb `keeper DIR`: the process that holds the shell
 // of the session in DIR. It is started by the daemon and outlives it.
@@ -12,9 +23,5 @@ func keeperMain(args []string) int {
 		fmt.Fprintln(os.Stderr, "conch: keeper is started by the daemon (conch exec starts a session)")
 		return statusFailed
 	}
-	return runKeeper(args[0])
-}
-
-func runKeeper(dir string) int {
-	panic("keeper: not wired")
+	return keeper.Main(args[0], version)
 }

@@ -182,7 +182,8 @@ type Decoder struct {
 	buf      []byte // buf[from:to] is read and not yet returned
 	from, to int
 	offset   int64 // of buf[from] in the stream
-	err      error
+	err      error // of r
+	corrupt  error
 }
 
 // NewDecoder returns a Decoder that reads r as far as it must and at most
@@ -193,6 +194,9 @@ func NewDecoder(r io.Reader) *Decoder { return &Decoder{r: r} }
 // is io.EOF where the stream ends between frames, io.ErrUnexpectedEOF where it
 // ends inside one, a CorruptError, or the reader's own; it stays.
 func (d *Decoder) Next() (Frame, error) {
+	if d.corrupt != nil {
+		return Frame{}, d.corrupt
+	}
 	if err := d.fill(HeaderSize); err != nil {
 		return Frame{}, err
 	}
@@ -206,8 +210,8 @@ func (d *Decoder) Next() (Frame, error) {
 		}
 	}
 	if reason != "" {
-		d.err = &CorruptError{Cursor{Offset: d.offset}, reason}
-		return Frame{}, d.err
+		d.corrupt = &CorruptError{Cursor{Offset: d.offset}, reason}
+		return Frame{}, d.corrupt
 	}
 	f.Data = d.buf[d.from+HeaderSize : d.from+HeaderSize+n : d.from+HeaderSize+n]
 	d.from += HeaderSize + n

@@ -34,9 +34,8 @@ type Reader struct {
 	bufOff int64
 	ahead  int64 // how much NextHeader reads
 
-	gap     []byte // a Gap frame to be returned before cur
-	gapFrom Cursor // the cursor before that gap
-	err     error  // stays until Skip or Close
+	gap []byte // a Gap frame to be returned before cur, in the call that finds it
+	err error  // stays until Skip or Close
 }
 
 // NewReader returns a reader of the tape as it is being written. A cursor that
@@ -61,12 +60,7 @@ func OpenReader(dir string, from Cursor) (*Reader, error) {
 
 // Cursor is where the next frame will be read. A reader opened there goes on
 // without loss or repetition. After io.EOF it is the End that Wait wants.
-func (r *Reader) Cursor() Cursor {
-	if r.gap != nil {
-		return r.gapFrom
-	}
-	return r.cur
-}
+func (r *Reader) Cursor() Cursor { return r.cur }
 
 // Close releases the reader's file.
 func (r *Reader) Close() error {
@@ -313,8 +307,8 @@ func (r *Reader) view(do func(segs []segment)) {
 // enter opens the segment of the cursor, or the first one after it that is
 // there, with a gap for what is missing between.
 func (r *Reader) enter() error {
-	from, missing := r.cur, GapInfo{}
 	var target segment
+	var missing GapInfo
 	var err error
 	r.view(func(segs []segment) { target, missing, err = r.locate(segs) })
 	if err != nil {
@@ -344,7 +338,6 @@ func (r *Reader) enter() error {
 			return err
 		}
 		r.gap = AppendFrame(nil, Frame{Seq: missing.LastSeq, Time: time.Now().UnixNano(), Kind: Gap, Data: data})
-		r.gapFrom = from
 	}
 	return nil
 }

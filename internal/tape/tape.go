@@ -16,7 +16,7 @@ const (
 	defaultSegmentBytes = 64 << 20
 	keptStubs           = 256     // headers of dropped segments
 	keptBuffer          = 1 << 20 // larger buffers are not kept
-	maxUnsynced         = 4       // sealed segments that wait for Sync
+	maxUnsynced         = 16      // sealed segments that wait for Sync
 )
 
 // Options of a tape. A zero field means its default.
@@ -113,10 +113,8 @@ func open(dir string, o Options) (*Tape, error) {
 			t.total += s.size
 		}
 	}
-	if err := t.Sync(); err != nil {
-		t.file.Close()
-		return nil, err
-	}
+	// What was made or cut here waits for the first Sync: a crash before that
+	// only makes the next Open do it again.
 	return t, nil
 }
 

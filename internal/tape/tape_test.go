@@ -34,6 +34,13 @@ func add(t testing.TB, tp *Tape, k Kind, data string) Cursor {
 	return c
 }
 
+// reader is closed at the end of the test.
+func reader(t testing.TB, tp *Tape, from Cursor) *Reader {
+	r := tp.NewReader(from)
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
 // rest reads to the end and returns copies.
 func rest(t testing.TB, r *Reader) []Frame {
 	t.Helper()
@@ -89,7 +96,7 @@ func TestAppendRead(t *testing.T) {
 		t.Fatalf("seq and time not set: %+v", in)
 	}
 	second := Cursor{c.Segment, c.Offset + HeaderSize + 2}
-	r := tp.NewReader(Cursor{})
+	r := reader(t, tp, Cursor{})
 	defer r.Close()
 	for i, want := range in {
 		if i == 1 && r.Cursor() != second {
@@ -120,11 +127,11 @@ func TestAppendRead(t *testing.T) {
 
 	tp = open1(t, dir, Options{})
 	add(t, tp, Note, "again")
-	all := rest(t, tp.NewReader(Cursor{}))
+	all := rest(t, reader(t, tp, Cursor{}))
 	if len(all) != 5 || all[4].Seq != 5 {
 		t.Fatalf("%+v", all)
 	}
-	if got := rest(t, tp.NewReader(second)); len(got) != 4 || got[0].Seq != 2 {
+	if got := rest(t, reader(t, tp, second)); len(got) != 4 || got[0].Seq != 2 {
 		t.Fatalf("%+v", got)
 	}
 }
@@ -138,16 +145,16 @@ func TestRefused(t *testing.T) {
 		t.Fatal("a frame without a kind was taken")
 	}
 	add(t, tp, Stdout, string(make([]byte, MaxData)))
-	if got := rest(t, tp.NewReader(Cursor{})); len(got) != 1 || len(got[0].Data) != MaxData {
+	if got := rest(t, reader(t, tp, Cursor{})); len(got) != 1 || len(got[0].Data) != MaxData {
 		t.Fatal("the largest frame did not come back")
 	}
 	for _, c := range []Cursor{{9, 32}, {1, 1 << 40}} {
-		r := tp.NewReader(c)
+		r := reader(t, tp, c)
 		if _, err := r.Next(); !errors.Is(err, ErrCursor) {
 			t.Fatalf("%v: %v", c, err)
 		}
 	}
-	r := tp.NewReader(Cursor{1, 33})
+	r := reader(t, tp, Cursor{1, 33})
 	if _, err := r.Next(); !errors.Is(err, ErrCorrupt) {
 		t.Fatal(err)
 	}
@@ -175,7 +182,7 @@ func TestDropLeavesGap(t *testing.T) {
 	dir := t.TempDir()
 	o := Options{MaxBytes: 4000, SegmentBytes: 1000}
 	tp := open1(t, dir, o)
-	stalled := tp.NewReader(Cursor{}) // reads three frames of the first segment, then nothing
+	stalled := reader(t, tp, Cursor{}) // reads three frames of the first segment, then nothing
 	var early Cursor
 	var total int64
 	for i := range 200 {
@@ -221,10 +228,10 @@ func TestDropLeavesGap(t *testing.T) {
 		}
 	}
 	three := int64(3 * (HeaderSize + len("line 0")))
-	check("zero", rest(t, tp.NewReader(Cursor{})), 1, 0)
+	check("zero", rest(t, reader(t, tp, Cursor{})), 1, 0)
 	check("stalled", rest(t, stalled), 4, three)
-	check("early", rest(t, tp.NewReader(early)), 1, three) // first_seq is the segment's
-	if got := rest(t, tp.NewReader(tp.Oldest())); got[0].Kind != Stdout {
+	check("early", rest(t, reader(t, tp, early)), 1, three) // first_seq is the segment's
+	if got := rest(t, reader(t, tp, tp.Oldest())); got[0].Kind != Stdout {
 		t.Fatal("Oldest tells of a gap")
 	}
 
@@ -232,13 +239,13 @@ func TestDropLeavesGap(t *testing.T) {
 	closeAll(t, tp)
 	check("directory", readDir(t, dir), 1, 0)
 	tp = open1(t, dir, o)
-	check("reopened", rest(t, tp.NewReader(Cursor{})), 1, 0)
-	check("reopened early", rest(t, tp.NewReader(early)), 1, three)
-	r := tp.NewReader(Cursor{})
+	check("reopened", rest(t, reader(t, tp, Cursor{})), 1, 0)
+	check("reopened early", rest(t, reader(t, tp, early)), 1, three)
+	r := reader(t, tp, Cursor{})
 	if f, n, err := r.NextHeader(); err != nil || f.Kind != Gap || n == 0 {
 		t.Fatal(f, n, err)
 	}
-	r = tp.NewReader(Cursor{})
+	r = reader(t, tp, Cursor{})
 	b, err := r.NextRaw(nil, 1<<20)
 	if err != nil {
 		t.Fatal(err)
@@ -248,6 +255,58 @@ func TestDropLeavesGap(t *testing.T) {
 	}
 	if r.Cursor() != tp.Oldest() {
 		t.Fatalf("after the gap at %v", r.Cursor())
+	}
+}
+
+// The segment goes while a reader stands inside a frame of it, whichever way it
+// reads.
+func TestDropUnderReader(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		next func(*Reader) (Kind, error)
+	}{
+		{"Next", func(r *Reader) (Kind, error) { f, err := r.Next(); return f.Kind, err }},
+		{"NextHeader", func(r *Reader) (Kind, error) { f, _, err := r.NextHeader(); return f.Kind, err }},
+		{"NextRaw", func(r *Reader) (Kind, error) {
+			b, err := r.NextRaw(nil, 0)
+			if err != nil {
+				return 0, err
+			}
+			f, _, _ := parseHeader(b)
+			return f.Kind, nil
+		}},
+	} {
+		for _, buffered := range []int{0, HeaderSize} {
+			t.Run(fmt.Sprint(tc.name, buffered), func(t *testing.T) {
+				tp := open1(t, t.TempDir(), Options{MaxBytes: 2000})
+				c := add(t, tp, Stdout, "0123456789")
+				r := reader(t, tp, c)
+				if _, err := tc.next(r); err != nil {
+					t.Fatal(err)
+				}
+				add(t, tp, Stdout, "0123456789")
+				if err := r.ready(); err != nil {
+					t.Fatal(err)
+				}
+				b, err := r.fill(HeaderSize, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.buf = b[:buffered]
+				for tp.Oldest().Segment == 1 {
+					add(t, tp, Stderr, "0123456789")
+				}
+				want := []Kind{Gap, Stderr}
+				if tc.name == "NextHeader" && buffered > 0 {
+					want = []Kind{Stdout, Gap, Stderr} // it had all it needs
+				}
+				for _, w := range want {
+					if k, err := tc.next(r); err != nil || k != w {
+						t.Fatalf("%v, %v; want %v", k, err, w)
+					}
+				}
+			})
+		}
 	}
 }
 
@@ -261,7 +320,7 @@ func TestNoGapAtSegmentBorder(t *testing.T) {
 	if tp.Oldest().Segment != 2 {
 		t.Fatalf("oldest is %v, the test wants 2", tp.Oldest())
 	}
-	if got := rest(t, tp.NewReader(end1)); got[0].Kind != Stdout || got[0].Seq != 3 {
+	if got := rest(t, reader(t, tp, end1)); got[0].Kind != Stdout || got[0].Seq != 3 {
 		t.Fatalf("%+v", got[0])
 	}
 }
@@ -278,7 +337,7 @@ func TestStubsAreForgotten(t *testing.T) {
 		t.Fatal(len(files), err)
 	}
 	for _, c := range []Cursor{{}, {1, segmentHeader}} {
-		got := rest(t, tp.NewReader(c))
+		got := rest(t, reader(t, tp, c))
 		var g GapInfo
 		if err := json.Unmarshal(got[0].Data, &g); err != nil {
 			t.Fatal(err)
@@ -290,7 +349,7 @@ func TestStubsAreForgotten(t *testing.T) {
 }
 
 func TestNextRawAndHeader(t *testing.T) {
-	tp := open1(t, t.TempDir(), Options{SegmentBytes: 300 << 10})
+	tp := open1(t, t.TempDir(), Options{SegmentBytes: 1 << 20})
 	rng := rand.New(rand.NewPCG(1, 2))
 	var want []Frame
 	for i := range 600 {
@@ -328,7 +387,7 @@ func TestNextRawAndHeader(t *testing.T) {
 			}
 		}
 		for _, max := range []int{0, 1000, 64 << 10, 1 << 30} {
-			r, seen := tp.NewReader(Cursor{}), 0
+			r, seen := reader(t, tp, Cursor{}), 0
 			keep := tc.keep
 			if keep != nil {
 				keep = func(f Frame) bool { seen++; return tc.keep(f) }
@@ -367,7 +426,7 @@ func TestNextRawAndHeader(t *testing.T) {
 		}
 	}
 
-	r := tp.NewReader(Cursor{})
+	r := reader(t, tp, Cursor{})
 	for i, w := range want {
 		c := r.Cursor()
 		f, n, err := r.NextHeader()
@@ -375,7 +434,7 @@ func TestNextRawAndHeader(t *testing.T) {
 			t.Fatalf("header %d: %+v %d %v", i, f, n, err)
 		}
 		if i%97 == 0 { // an index made of these cursors leads to the frames
-			g, err := tp.NewReader(c).Next()
+			g, err := reader(t, tp, c).Next()
 			if err != nil || g.Seq != w.Seq || !bytes.Equal(g.Data, w.Data) {
 				t.Fatalf("at %v: %v %v", c, g.Seq, err)
 			}
@@ -522,7 +581,7 @@ func TestAppendersDoNotMix(t *testing.T) {
 	}
 	wg.Wait()
 	var next [4]byte
-	for i, f := range rest(t, tp.NewReader(Cursor{})) {
+	for i, f := range rest(t, reader(t, tp, Cursor{})) {
 		if f.Seq != uint64(i+1) || f.Data[0] != next[f.Command] {
 			t.Fatalf("%+v", f)
 		}
@@ -539,6 +598,12 @@ func TestAppendAllocatesNothing(t *testing.T) {
 		}
 	}); n > 0 {
 		t.Fatalf("%v allocations an append", n)
+	}
+}
+
+func TestKindString(t *testing.T) {
+	if got := fmt.Sprint(Stdout, Stderr, Start, Exit, Gap, Note, Stdin, Kind(99)); got != "stdout stderr start exit gap note stdin kind 99" {
+		t.Fatal(got)
 	}
 }
 

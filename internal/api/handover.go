@@ -1,0 +1,184 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/host"
+	"github.com/conchsh/conch/internal/session"
+	"github.com/conchsh/conch/internal/sock"
+)
+
+// Route is asked with a fresh connection's first line. It hands the connection
+// to the keeper of the session the line names, if that runs, and says so.
+// Everything else is for the server, errors included.
+func Route(h *host.Host) func(reqLine string, c *net.UnixConn) bool {
+	return func(reqLine string, c *net.UnixConn) bool {
+		s := target(h, reqLine)
+		if s == nil || s.Handover(c, nil) != nil {
+			return false
+		}
+		c.Close()
+		return true
+	}
+}
+
+// target is the session a request line belongs to, or nil.
+func target(h *host.Host, reqLine string) *session.Session {
+	_, path, ok := sock.ParseLine(reqLine)
+	if !ok {
+		return nil
+	}
+	if rest, ok := strings.CutPrefix(path, "/v1/commands/"); ok {
+		id, _, _ := strings.Cut(rest, "/")
+		s, _, _, err := h.Command(conch.CommandID(id))
+		if err != nil {
+			return nil
+		}
+		return s
+	}
+	rest, ok := strings.CutPrefix(path, "/v1/sessions/")
+	if !ok {
+		return nil
+	}
+	p := strings.SplitN(rest, "/", 3)
+	if len(p) < 2 || (len(p) == 3 && p[2] == "close") {
+		return nil
+	}
+	agent, err := url.PathUnescape(p[0])
+	if err != nil {
+		return nil
+	}
+	label, err := url.PathUnescape(p[1])
+	if err != nil {
+		return nil
+	}
+	s, err := h.Store.Lookup(agent, label)
+	if err != nil {
+		return nil
+	}
+	return s
+}
+
+// session is a session's request that reached the server: start what it needs,
+// then hand it over.
+func (s *server) session(w http.ResponseWriter, r *http.Request) {
+	agent, label, rest := r.PathValue("agent"), r.PathValue("label"), r.PathValue("rest")
+	q := r.URL.Query()
+	create := r.Method == http.MethodPost && rest == "exec" && q.Get("create") == "1"
+	open := func(ctx context.Context) (*session.Session, error) {
+		return s.h.Open(ctx, agent, label, create, q.Get("cwd"))
+	}
+	sess, err := open(r.Context())
+	if errors.Is(err, conch.SessionNotFound) && r.Method == http.MethodGet && s.archived(w, r, agent, label, rest) {
+		return
+	}
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	s.handover(w, r, sess, open)
+}
+
+// handover takes the connection from the server and passes it on, with the
+// request as it was and whatever of its body was read already. A keeper that
+// dies at this very moment is started again, twice at most.
+func (s *server) handover(w http.ResponseWriter, r *http.Request, sess *session.Session, open func(context.Context) (*session.Session, error)) {
+	head := rebuild(r)
+	ctx := context.WithoutCancel(r.Context()) // Hijack ends r's
+	conn, buf, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer conn.Close()
+	rest, err := buf.Reader.Peek(buf.Reader.Buffered())
+	if err != nil {
+		return
+	}
+	head = append(head, rest...)
+	uc, ok := conn.(*net.UnixConn)
+	if !ok {
+		s.refuse(conn, conch.Errorf(conch.Unsupported, "sessions are reached over the unix socket"))
+		return
+	}
+	for try := 0; ; try++ {
+		if err = sess.Handover(uc, head); err == nil {
+			return
+		}
+		if try == 2 {
+			break
+		}
+		if sess, err = open(ctx); err != nil {
+			break
+		}
+	}
+	s.refuse(conn, err)
+}
+
+// refuse answers on a connection that the server has given up.
+func (s *server) refuse(conn net.Conn, err error) {
+	conn.Write(Response(s.h.Version, conch.AsError(err)))
+}
+
+// Response is a whole HTTP response that says e and ends the connection.
+func Response(version string, e *conch.Error) []byte {
+	rec := &plain{header: http.Header{}}
+	fail(rec, e)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", rec.status, http.StatusText(rec.status))
+	rec.header.Set(HeaderProtocol, strconv.Itoa(conch.ProtocolVersion))
+	rec.header.Set(HeaderVersion, version)
+	rec.header.Set("Content-Length", strconv.Itoa(rec.body.Len()))
+	rec.header.Set("Connection", "close")
+	rec.header.Write(&b)
+	b.WriteString("\r\n")
+	b.Write(rec.body.Bytes())
+	return b.Bytes()
+}
+
+// plain collects a response.
+type plain struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (p *plain) Header() http.Header         { return p.header }
+func (p *plain) WriteHeader(status int)      { p.status = status }
+func (p *plain) Write(b []byte) (int, error) { return p.body.Write(b) }
+
+// rebuild writes a request's head again as the client sent it. The server has
+// moved some headers into fields; the body's framing must be exactly as on the
+// wire, since the body follows unread.
+func rebuild(r *http.Request) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %s %s\r\nHost: %s\r\n", r.Method, r.RequestURI, r.Proto, r.Host)
+	h := r.Header.Clone()
+	h.Del("Host")
+	h.Del("Content-Length")
+	h.Del("Transfer-Encoding")
+	if len(r.TransferEncoding) > 0 {
+		h.Set("Transfer-Encoding", strings.Join(r.TransferEncoding, ", "))
+		if len(r.Trailer) > 0 {
+			var names []string
+			for k := range r.Trailer {
+				names = append(names, k)
+			}
+			h.Set("Trailer", strings.Join(names, ", "))
+		}
+	} else if r.ContentLength >= 0 && (r.ContentLength > 0 || r.Header.Get("Content-Length") != "") {
+		h.Set("Content-Length", strconv.FormatInt(r.ContentLength, 10))
+	}
+	h.Write(&b)
+	b.WriteString("\r\n")
+	return b.Bytes()
+}

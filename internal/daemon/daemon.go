@@ -1,0 +1,256 @@
+// Package daemon wires the parts together: open in order, listen, wait, close
+// in reverse.
+//
+// The order of opening is what makes two daemons of one home impossible: the
+// home is looked at, the lock is taken, and only its holder touches anything
+// else. Sessions live in keepers, so a daemon that is stopped or killed takes
+// nothing with it.
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/api"
+	"github.com/conchsh/conch/internal/fault"
+	"github.com/conchsh/conch/internal/host"
+	"github.com/conchsh/conch/internal/proc"
+	"github.com/conchsh/conch/internal/session"
+	"github.com/conchsh/conch/internal/sock"
+)
+
+// Options say which daemon to run.
+type Options struct {
+	Home    string
+	Version string
+	// Exe is the binary keepers are started from. Empty: this one.
+	Exe string
+	// AutoStarted daemons were started by a client that needed one; they leave
+	// when nothing was asked of them for IdleExit (0: 10 minutes) and no
+	// session is left.
+	AutoStarted bool
+	IdleExit    time.Duration
+	// Ready is called once the socket answers and daemon.json says where.
+	Ready func()
+	// Login replaces the captured login environment (see session.Options).
+	Login map[string]string
+}
+
+// Record is daemon.json: how a client finds the daemon.
+type Record struct {
+	PID       int       `json:"pid"`
+	Socket    string    `json:"socket"`
+	Version   string    `json:"version"`
+	Protocol  int       `json:"protocol"`
+	StartedAt time.Time `json:"started_at"`
+}
+
+const (
+	defaultIdleExit = 10 * time.Minute
+	// shutdownGrace is what requests under way get at the end. Sessions' are
+	// not among them: their keepers serve those.
+	shutdownGrace = 5 * time.Second
+	maxLog        = 1 << 20
+)
+
+// Run is a daemon's whole life. It returns nil after a shutdown that was asked
+// for: ctx ended, SIGTERM, SIGINT or SIGHUP came, a client said so, or it was
+// idle. AlreadyRunning and HomeUnusable are the errors to expect.
+func Run(ctx context.Context, o Options) (err error) {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer stop()
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+
+	home, err := openHome(o.Home)
+	if err != nil {
+		return err
+	}
+	lock, err := takeLock(home)
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock()
+
+	logFile, err := openLog(filepath.Join(home, "daemon.log"))
+	if err != nil {
+		return homeError(home, err)
+	}
+	defer logFile.Close()
+	log := slog.New(slog.NewTextHandler(logFile, nil)).With("pid", os.Getpid())
+	log.Info("start", "version", o.Version, "auto", o.AutoStarted)
+	defer func() { log.Info("end", "err", err) }()
+
+	// A daemon that a command inside a session started carries that session's
+	// mark, and would be ended with it.
+	if err := proc.SetMark(os.Getpid(), 0); err != nil {
+		log.Warn("unmark", "err", err)
+	}
+	if o.Exe == "" {
+		if o.Exe, err = os.Executable(); err != nil {
+			return err
+		}
+	}
+
+	store, err := session.Open(session.Options{Home: home, Exe: o.Exe, Log: log, Login: o.Login})
+	if err != nil {
+		return homeError(home, err)
+	}
+	defer store.Close()
+
+	path, err := sock.Path(home, "d.sock")
+	if err != nil {
+		return homeError(home, err)
+	}
+	ul, err := sock.Listen(path)
+	if err != nil {
+		return homeError(home, err)
+	}
+	h := host.New(host.Options{Store: store, Home: home, Socket: path, Version: o.Version, Leave: leave})
+	l := sock.NewListener(ul, api.Route(h))
+	l.Refusal = api.Response(o.Version, conch.Errorf(conch.PermissionDenied, "this daemon serves only the user who started it").
+		Hint("each user has a daemon of their own; unset CONCH_HOME"))
+	defer l.Close()
+
+	idle := newIdle(o, store.Live, leave)
+	defer idle.stop()
+	srv := &http.Server{
+		Handler:           idle.watch(api.New(h)),
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    api.MaxHeader,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }() // ends with the listener
+
+	record := filepath.Join(home, "daemon.json")
+	err = session.WriteJSON(record, Record{os.Getpid(), path, o.Version, conch.ProtocolVersion, time.Now().UTC()})
+	if err != nil {
+		l.Close()
+		<-served
+		return homeError(home, err)
+	}
+	defer os.Remove(record)
+	fault.Point("daemon.ready")
+	if o.Ready != nil {
+		o.Ready()
+	}
+
+	select {
+	case <-ctx.Done():
+	case err := <-served:
+		srv.Close()
+		return fmt.Errorf("serving %s: %w", path, err)
+	}
+	// The record first, so that nobody is sent to a socket that is going away.
+	os.Remove(record)
+	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	if err := srv.Shutdown(sctx); err != nil {
+		srv.Close()
+	}
+	<-served
+	return nil
+}
+
+// takeLock makes this process the only daemon of home.
+func takeLock(home string) (*session.Lock, error) {
+	lock, err := session.TryLock(filepath.Join(home, "lock"))
+	if session.Held(err) {
+		return nil, conch.Errorf(conch.AlreadyRunning, "a daemon is running for %s", home).
+			Hint("conch status describes it; conch down stops it")
+	}
+	if err != nil {
+		return nil, homeError(home, err)
+	}
+	return lock, nil
+}
+
+// openLog opens the log to append to. One that has grown is kept as .1 and
+// begun anew, so that both together stay small.
+func openLog(path string) (io.WriteCloser, error) {
+	if fi, err := os.Stat(path); err == nil && fi.Size() > maxLog {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, err
+		}
+	}
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+}
+
+// idle makes an auto-started daemon leave when it is not needed.
+type idle struct {
+	limit time.Duration // 0: never
+	live  func() int
+	leave func()
+
+	mu      sync.Mutex
+	busy    int
+	timer   *time.Timer
+	stopped bool
+}
+
+func newIdle(o Options, live func() int, leave func()) *idle {
+	i := &idle{live: live, leave: leave}
+	if !o.AutoStarted {
+		return i
+	}
+	if i.limit = o.IdleExit; i.limit <= 0 {
+		i.limit = defaultIdleExit
+	}
+	i.timer = time.AfterFunc(i.limit, i.fire)
+	return i
+}
+
+// fire looks again after the limit as long as anything is left.
+func (i *idle) fire() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.stopped || i.busy > 0 {
+		return // the last request's end sets the timer again
+	}
+	if i.live() > 0 {
+		i.timer.Reset(i.limit)
+		return
+	}
+	i.leave()
+}
+
+func (i *idle) stop() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.stopped = true
+	if i.timer != nil {
+		i.timer.Stop()
+	}
+}
+
+// watch counts the requests that are under way.
+func (i *idle) watch(next http.Handler) http.Handler {
+	if i.timer == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		i.mu.Lock()
+		i.busy++
+		i.mu.Unlock()
+		defer func() {
+			i.mu.Lock()
+			defer i.mu.Unlock()
+			if i.busy--; i.busy == 0 && !i.stopped {
+				i.timer.Reset(i.limit)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}

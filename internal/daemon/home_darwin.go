@@ -1,0 +1,15 @@
+package daemon
+
+import "golang.org/x/sys/unix"
+
+// networkFS names the network file system path is on, or gives "".
+func networkFS(path string) (string, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return "", err
+	}
+	if st.Flags&unix.MNT_LOCAL == 0 {
+		return unix.ByteSliceToString(st.Fstypename[:]), nil
+	}
+	return "", nil
+}

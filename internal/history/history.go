@@ -1,0 +1,204 @@
+// Package history reads a session's tape as a list of commands.
+//
+// The tape is the one record of what happened: a Start frame opens a command, an
+// Exit frame closes it, output frames belong to it by its number, also when they
+// come late. An Index is that record in memory, small enough to keep for every
+// command; the keeper grows it as it appends, and anybody else (the daemon, for a
+// session that is closed) builds it by Scan.
+package history
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/tape"
+)
+
+// Start is the payload of a Start frame.
+type Start struct {
+	Command   string          `json:"command"`
+	CommandID conch.CommandID `json:"command_id"`
+	Session   string          `json:"session"`
+	Cwd       string          `json:"cwd,omitempty"` // as asked for this command
+	Merge     bool            `json:"merge,omitempty"`
+}
+
+// Exit is the payload of an Exit frame: the result without its streams. Lost
+// marks a command whose keeper died.
+type Exit struct {
+	conch.Result
+	Lost bool `json:"lost,omitempty"`
+}
+
+// keepText bounds the command text kept in memory; longer ones are read from the
+// tape when asked for.
+const keepText = 4 << 10
+
+// An Entry is one command in an Index.
+type Entry struct {
+	N        uint32
+	Text     string // empty with Long when over keepText
+	Long     bool
+	Status   conch.Status
+	From, To tape.Cursor // first frame, and after the last
+	Started  time.Time
+	Ended    time.Time
+	Out, Err int64
+	Exit     *Exit
+}
+
+// An Index holds the commands of one tape, oldest first.
+type Index struct {
+	id, label string
+	list      []*Entry
+	byN       map[uint32]*Entry
+}
+
+// New makes an empty index for a session.
+func New(id, label string) *Index {
+	return &Index{id: id, label: label, byN: map[uint32]*Entry{}}
+}
+
+// Scan builds the index of all that r still has to give.
+func Scan(r *tape.Reader, id, label string) (*Index, error) {
+	x := New(id, label)
+	for {
+		f, n, err := r.NextHeader()
+		if errors.Is(err, io.EOF) {
+			return x, nil
+		}
+		if err != nil {
+			return x, err
+		}
+		if f.Kind == tape.Start || f.Kind == tape.Exit {
+			// Small frames: go back and read them whole.
+			r.Again(r.Cursor().Back(n))
+			if f, err = r.Next(); err != nil {
+				return x, err
+			}
+		}
+		x.Add(f, n, r.Cursor().Back(n), r.Cursor())
+	}
+}
+
+// Add takes one frame, of n payload bytes, that stands between two cursors.
+// Only Start and Exit frames need their payload.
+func (x *Index) Add(f tape.Frame, n int, from, to tape.Cursor) {
+	e := x.byN[f.Command]
+	switch f.Kind {
+	case tape.Start:
+		var s Start
+		_ = json.Unmarshal(f.Data, &s) // a frame with a good checksum that we wrote
+		e = &Entry{N: f.Command, Text: s.Command, Status: conch.StatusRunning, From: from, To: to, Started: time.Unix(0, f.Time).UTC()}
+		if len(e.Text) > keepText {
+			e.Text, e.Long = "", true
+		}
+		x.list = append(x.list, e)
+		x.byN[f.Command] = e
+		return
+	case tape.Exit:
+		if e == nil {
+			return // its start fell off the tape
+		}
+		var ex Exit
+		_ = json.Unmarshal(f.Data, &ex)
+		e.Exit, e.Ended, e.Status = &ex, time.Unix(0, f.Time).UTC(), conch.StatusDone
+		if ex.Lost {
+			e.Status = conch.StatusLost
+		}
+	case tape.Stdout:
+		if e != nil {
+			e.Out += int64(n)
+		}
+	case tape.Stderr:
+		if e != nil {
+			e.Err += int64(n)
+		}
+	}
+	if e != nil {
+		e.To = to
+	}
+}
+
+// Last is the highest command number seen.
+func (x *Index) Last() uint32 {
+	var n uint32
+	for _, e := range x.list {
+		n = max(n, e.N)
+	}
+	return n
+}
+
+// Get finds a command by number.
+func (x *Index) Get(n uint32) *Entry { return x.byN[n] }
+
+// Entries gives all commands, oldest first.
+func (x *Index) Entries() []*Entry { return x.list }
+
+// Running gives the commands that have a start but no end.
+func (x *Index) Running() []*Entry {
+	var out []*Entry
+	for _, e := range x.list {
+		if e.Exit == nil {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Forget drops entries whose frames have left the tape.
+func (x *Index) Forget(oldest tape.Cursor) {
+	i := 0
+	for i < len(x.list) && x.list[i].Exit != nil && x.list[i].To.Less(oldest) {
+		delete(x.byN, x.list[i].N)
+		i++
+	}
+	if i > 0 {
+		x.list = append([]*Entry(nil), x.list[i:]...)
+	}
+}
+
+// Describe is e as the API shows it. text supplies a long command's text.
+func (x *Index) Describe(e *Entry, text func(*Entry) string) conch.HistoryEntry {
+	h := conch.HistoryEntry{
+		CommandID: conch.NewCommandID(x.id, e.N), Session: x.label, Command: e.Text, Status: e.Status,
+		StdoutBytes: e.Out, StderrBytes: e.Err,
+	}
+	if e.Long && text != nil {
+		h.Command = text(e)
+	}
+	started := e.Started
+	h.StartedAt = &started
+	if e.Exit != nil {
+		ended := e.Ended
+		h.EndedAt = &ended
+		h.ExitCode, h.Signal, h.TimedOut, h.Interrupted = e.Exit.ExitCode, e.Exit.Signal, e.Exit.TimedOut, e.Exit.Interrupted
+	}
+	return h
+}
+
+// Text reads a command's text from its Start frame.
+func Text(r *tape.Reader) string {
+	f, err := r.Next()
+	if err != nil || f.Kind != tape.Start {
+		return ""
+	}
+	var s Start
+	_ = json.Unmarshal(f.Data, &s)
+	return s.Command
+}
+
+// LostExit is the Exit frame for a command that nobody saw the end of.
+func LostExit(x *Index, e *Entry) tape.Frame {
+	ex := Exit{Lost: true}
+	ex.Session, ex.CommandID = x.label, conch.NewCommandID(x.id, e.N)
+	ex.StartedAt, ex.StdoutBytes, ex.StderrBytes = e.Started, e.Out, e.Err
+	ex.Encoding = "utf-8"
+	ex.Shell = conch.ShellReport{Restarted: true, Restored: []string{}, Lost: []string{}}
+	ex.DurationMS = float64(time.Since(e.Started)) / 1e6
+	b, _ := json.Marshal(ex) // plain data
+	return tape.Frame{Time: time.Now().UnixNano(), Command: e.N, Kind: tape.Exit, Data: b}
+}

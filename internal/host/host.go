@@ -1,0 +1,103 @@
+// Package host is what this machine's daemon can do, one method per verb. The
+// surfaces (HTTP today) decode, call one of these, and encode; nothing else
+// decides anything.
+//
+// Who may call is settled before: the socket lets in only the owner. Running
+// commands is not here: a session's requests are served by its keeper, which
+// Open finds or starts and the surface hands the connection to.
+package host
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/session"
+)
+
+// Options are what a Host stands on.
+type Options struct {
+	Store   *session.Store
+	Home    string
+	Socket  string
+	Version string
+	// Leave makes the daemon shut down, soon and gracefully.
+	Leave func()
+}
+
+// A Host answers for one home. Its methods are safe for concurrent use.
+type Host struct {
+	Options
+	started time.Time
+	leaving atomic.Bool
+}
+
+// New makes a Host. It starts nothing.
+func New(o Options) *Host { return &Host{Options: o, started: time.Now()} }
+
+func (h *Host) checkName(agent, label string) error {
+	if err := conch.CheckAgent(agent); err != nil {
+		return err
+	}
+	return conch.CheckLabel(label)
+}
+
+// Open gives the session of a label with its keeper running, for the caller to
+// hand a request to. With create a new label gets a session, starting in cwd.
+func (h *Host) Open(ctx context.Context, agent, label string, create bool, cwd string) (*session.Session, error) {
+	if err := h.checkName(agent, label); err != nil {
+		return nil, err
+	}
+	for {
+		s, err := h.Store.Lookup(agent, label)
+		switch {
+		case err == nil:
+			_, err = s.Keeper(ctx)
+		case create && errors.Is(err, conch.SessionNotFound):
+			if s, err = h.create(ctx, agent, label, cwd); err == nil {
+				return s, nil
+			}
+		}
+		// Closed while we waited for it: what is there now counts.
+		if err == nil || !errors.Is(err, conch.SessionClosed) || ctx.Err() != nil {
+			return s, err
+		}
+	}
+}
+
+func (h *Host) create(ctx context.Context, agent, label, cwd string) (*session.Session, error) {
+	if h.leaving.Load() {
+		return nil, errLeaving()
+	}
+	if err := checkCwd(cwd); err != nil {
+		return nil, err
+	}
+	return h.Store.Obtain(ctx, session.NewSpec{Agent: agent, Label: label, Cwd: cwd})
+}
+
+func errLeaving() error {
+	return conch.Errorf(conch.NotRunning, "the daemon is shutting down").Hint("try again; it starts anew").Retry()
+}
+
+// checkCwd refuses what a session cannot start in. Empty means the user's home.
+func checkCwd(cwd string) error {
+	if cwd == "" {
+		return nil
+	}
+	if !filepath.IsAbs(cwd) {
+		return conch.Errorf(conch.InvalidRequest, "directory %q is not absolute", cwd)
+	}
+	fi, err := os.Stat(cwd)
+	if err != nil {
+		return conch.Errorf(conch.InvalidRequest, "cannot start in %s: %v", cwd, err).
+			Hint("--cwd names a directory that exists")
+	}
+	if !fi.IsDir() {
+		return conch.Errorf(conch.InvalidRequest, "cannot start in %s: it is not a directory", cwd)
+	}
+	return nil
+}

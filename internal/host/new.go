@@ -1,0 +1,83 @@
+package host
+
+import (
+	"context"
+	"maps"
+	"strings"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/session"
+)
+
+// NewRequest asks for a session.
+type NewRequest struct {
+	Agent      string            `json:"agent"`
+	Label      string            `json:"label"`
+	Cwd        string            `json:"cwd"`
+	Env        map[string]string `json:"env"`
+	Parent     string            `json:"parent"`
+	InheritEnv bool              `json:"inherit_env"`
+	RC         bool              `json:"rc"`
+}
+
+// New makes a session. A label that has one is LabelTaken.
+func (h *Host) New(ctx context.Context, r NewRequest) (conch.SessionInfo, error) {
+	if h.leaving.Load() {
+		return conch.SessionInfo{}, errLeaving()
+	}
+	if r.Agent == "" {
+		r.Agent = conch.DefaultAgent
+	}
+	if err := h.checkName(r.Agent, r.Label); err != nil {
+		return conch.SessionInfo{}, err
+	}
+	for k, v := range r.Env {
+		if err := conch.CheckEnvName(k); err != nil {
+			return conch.SessionInfo{}, err
+		}
+		if strings.ContainsRune(v, 0) {
+			return conch.SessionInfo{}, conch.Errorf(conch.InvalidEnv, "the value of %s has a NUL byte", k)
+		}
+	}
+	if r.Parent != "" {
+		if err := h.inherit(ctx, &r); err != nil {
+			return conch.SessionInfo{}, err
+		}
+	}
+	if err := checkCwd(r.Cwd); err != nil {
+		return conch.SessionInfo{}, err
+	}
+	s, err := h.Store.Create(ctx, session.NewSpec{
+		Agent: r.Agent, Label: r.Label, Cwd: r.Cwd, Env: r.Env, Parent: r.Parent, RC: r.RC,
+	})
+	if err != nil {
+		return conch.SessionInfo{}, err
+	}
+	return s.Info(ctx)
+}
+
+// inherit fills in what comes from the parent: the directory it is in at this
+// moment and, if asked, its environment, in both of which the request's own
+// words come first.
+func (h *Host) inherit(ctx context.Context, r *NewRequest) error {
+	parent, err := h.Open(ctx, r.Agent, r.Parent, false, "")
+	if err != nil {
+		return err
+	}
+	if r.Cwd == "" {
+		info, err := parent.Info(ctx)
+		if err != nil {
+			return err
+		}
+		r.Cwd = info.Cwd
+	}
+	if r.InheritEnv {
+		env, err := parent.Env(ctx)
+		if err != nil {
+			return err
+		}
+		maps.Copy(env, r.Env)
+		r.Env = env
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package keeper
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/fault"
+	"github.com/conchsh/conch/internal/proc"
+	"github.com/conchsh/conch/internal/shell"
+)
+
+// ladder ends a command: asked to, told to, made to.
+var ladder = []proc.Step{
+	{Signal: syscall.SIGINT, Wait: 2 * time.Second},
+	{Signal: syscall.SIGTERM, Wait: 5 * time.Second},
+	{Signal: syscall.SIGKILL, Wait: 5 * time.Second},
+}
+
+// sessionLadder ends all of a session, its shell too, which ignores TERM.
+var sessionLadder = []proc.Step{
+	{Signal: syscall.SIGHUP, Wait: time.Second},
+	{Signal: syscall.SIGTERM, Wait: 2 * time.Second},
+	{Signal: syscall.SIGKILL, Wait: 5 * time.Second},
+}
+
+// endCommand ends the current command: the shell is told to drop the rest of it,
+// then its processes go by the ladder. The result comes when both are through.
+func (k *Keeper) endCommand(c *command, w why) {
+	if c.ending != nil {
+		return
+	}
+	c.ending = &ending{why: w}
+	c.deadline = time.Time{}
+	except := 0
+	if k.sh != nil {
+		except = k.sh.PID
+		if k.sh.CanAbort() {
+			// Before its children are touched: a shell whose child dies
+			// goes on with the rest unless this is pending.
+			syscall.Kill(k.sh.PID, shell.AbortSignal)
+		} else {
+			// The command took the trap away: only ending the shell
+			// keeps the rest from running.
+			c.ending.killed = true
+			k.killShell()
+			c.report = *k.deathReport(true)
+			ws := syscall.WaitStatus(syscall.SIGKILL)
+			c.dead = &ws
+		}
+	}
+	fault.Point("keeper.ending")
+	m := proc.MakeMark(k.mark, c.n)
+	go func() { // ends when the processes are gone or cannot be ended
+		rep := proc.End(context.Background(), func() []proc.ID { return marked(m, except) }, ladder)
+		k.do(func() { k.processesGone(c, rep) })
+	}()
+}
+
+func (k *Keeper) processesGone(c *command, rep proc.Report) {
+	e := c.ending
+	e.gone = true
+	e.report = conch.Ended{Signal: rep.Signal, Processes: rep.Processes, Verified: rep.Verified}
+	if e.report.Signal == "" {
+		e.report.Signal = proc.SignalName(syscall.SIGINT)
+	}
+	if k.cur != c {
+		return
+	}
+	switch {
+	case c.end != nil:
+		k.finishWith(c, *c.end)
+	case c.dead != nil:
+		k.finishDead(c)
+	default:
+		e.next = time.Now().Add(300 * time.Millisecond)
+	}
+}
+
+// endHarder deals with a shell that does not come back although nothing it could
+// wait for is left: a builtin that reads for ever gets a direct interrupt, and
+// then the shell goes.
+func (k *Keeper) endHarder(c *command) {
+	e := c.ending
+	e.next = time.Time{}
+	if k.sh == nil {
+		return
+	}
+	e.hard++
+	switch e.hard {
+	case 1:
+		syscall.Kill(k.sh.PID, syscall.SIGINT)
+		e.next = time.Now().Add(700 * time.Millisecond)
+	default:
+		k.drain(c.out)
+		k.drain(c.err)
+		e.killed = true
+		e.report.Signal = proc.SignalName(syscall.SIGKILL)
+		k.killShell()
+		c.report = *k.deathReport(true)
+		ws := syscall.WaitStatus(syscall.SIGKILL)
+		c.dead = &ws
+		k.finishDead(c)
+	}
+}
+
+// interrupt ends the command with the given id, or whatever runs. ch receives the
+// report once; it is closed at once when there was nothing to interrupt.
+func (k *Keeper) interrupt(id conch.CommandID, ch chan conch.Ended) (conch.CommandID, bool) {
+	if id != "" {
+		for i, c := range k.queue {
+			if c.id == id {
+				k.queue = append(k.queue[:i:i], k.queue[i+1:]...)
+				k.dropQueued(c)
+				ch <- conch.Ended{Verified: true}
+				return id, true
+			}
+		}
+	}
+	c := k.cur
+	if c == nil || id != "" && c.id != id {
+		return "", false
+	}
+	k.endCommand(c, byInterrupt)
+	c.ending.notified = append(c.ending.notified, ch)
+	return c.id, true
+}
+
+// dropQueued ends a command that never ran.
+func (k *Keeper) dropQueued(c *command) {
+	c.status = conch.StatusDone
+	now := time.Now().UTC()
+	c.result = &conch.Result{Session: k.spec.Label, CommandID: c.id, Interrupted: true, Encoding: "utf-8", Cwd: k.cwd, StartedAt: now,
+		Shell: conch.ShellReport{Restored: []string{}, Lost: []string{}}}
+	close(c.began)
+	close(c.done)
+}
+
+func (k *Keeper) queueTimeout(c *command) {
+	for i, q := range k.queue {
+		if q == c {
+			k.queue = append(k.queue[:i:i], k.queue[i+1:]...)
+			break
+		}
+	}
+	e := conch.Errorf(conch.QueueTimeout, "session %s was busy for the whole queue timeout; the command was not run", k.spec.Label).Retry()
+	if k.cur != nil {
+		e.Hint("running: %s (%.60q); conch interrupt -s %s ends it", k.cur.id, k.cur.req.Command, k.spec.Label)
+	}
+	k.refuse(c, e)
+}
+
+// everything ends all processes of the session and reports on the loop.
+func (k *Keeper) everything(then func(proc.Report)) {
+	for _, c := range k.queue {
+		k.dropQueued(c)
+	}
+	k.queue = nil
+	k.blocked = true
+	if c := k.cur; c != nil && c.ending == nil {
+		c.ending = &ending{why: byReset}
+		c.deadline = time.Time{}
+	}
+	if k.sh != nil && k.cur == nil {
+		k.sh.HangUp() // an idle shell runs its EXIT trap and leaves by itself
+	}
+	go func() { // ends when the processes are gone or cannot be ended
+		rep := proc.End(context.Background(), func() []proc.ID { return proc.Tree(os.Getpid()) }, sessionLadder)
+		k.do(func() {
+			k.reap()
+			if c := k.cur; c != nil {
+				c.ending.gone = true
+				c.ending.report = conch.Ended{Signal: rep.Signal, Processes: rep.Processes, Verified: rep.Verified}
+				if k.sh != nil {
+					k.drain(c.out)
+					k.drain(c.err)
+					k.killShell()
+				}
+				if c.dead == nil {
+					ws := syscall.WaitStatus(syscall.SIGKILL)
+					c.dead = &ws
+					c.report = *k.deathReport(true)
+				}
+				k.finishDead(c)
+			}
+			k.killShell()
+			then(rep)
+		})
+	}()
+}
+
+// reset makes the session new: no processes, no state, the same label and tape.
+func (k *Keeper) reset(then func(proc.Report)) {
+	k.everything(func(rep proc.Report) {
+		k.state = nil
+		k.judge = shell.Judge{}
+		os.Remove(k.statePath())
+		k.last, k.cwd, k.pending, k.failures = 0, k.spec.Cwd, nil, 0
+		k.blocked = false
+		then(rep)
+	})
+}
+
+// shutdown ends the session's processes and then this one.
+func (k *Keeper) shutdown(then func(proc.Report)) {
+	if k.stopping != nil {
+		then(proc.Report{Verified: true})
+		return
+	}
+	k.everything(func(rep proc.Report) {
+		for _, s := range append([]*stream(nil), k.streams...) {
+			k.drain(s)
+			k.closeStream(s)
+		}
+		k.stopping = func() {
+			if err := k.tape.Sync(); err != nil {
+				k.log.Warn("sync tape", "err", err)
+			}
+			k.tape.Close()
+			os.RemoveAll(k.runDir)
+			os.Remove(filepath.Join(k.dir, "keeper.json"))
+		}
+		then(rep)
+	})
+}

@@ -1,0 +1,536 @@
+package keeper
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/history"
+	"github.com/conchsh/conch/internal/proc"
+	"github.com/conchsh/conch/internal/sock"
+	"github.com/conchsh/conch/internal/tape"
+)
+
+// Limits of one request; reaching one is an error that names it.
+const (
+	maxBody    = 64 << 20
+	maxCommand = 16 << 20
+	maxResult  = 64 << 20
+	defResult  = 1 << 20
+)
+
+// handler serves the session's part of /v1, and commands by id alone.
+func (k *Keeper) handler() http.Handler {
+	mux := http.NewServeMux()
+	base := "/v1/sessions/{agent}/{label}"
+	mux.HandleFunc("GET "+base, k.getInfo)
+	mux.HandleFunc("POST "+base+"/exec", k.postExec)
+	mux.HandleFunc("GET "+base+"/history", k.getHistory)
+	mux.HandleFunc("POST "+base+"/interrupt", k.postInterrupt)
+	mux.HandleFunc("POST "+base+"/reset", k.postReset)
+	mux.HandleFunc("POST "+base+"/shutdown", k.postShutdown)
+	mux.HandleFunc("GET "+base+"/tape", k.getTape)
+	mux.HandleFunc("GET "+base+"/log", k.getLog)
+	mux.HandleFunc("GET "+base+"/env", k.getEnv)
+	for _, b := range []string{base, "/v1"} {
+		mux.HandleFunc("GET "+b+"/commands/{id}", k.getCommand)
+		mux.HandleFunc("GET "+b+"/commands/{id}/output", k.getOutput)
+		mux.HandleFunc("POST "+b+"/commands/{id}/stdin", k.postStdin)
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		sendError(w, conch.Errorf(conch.InvalidRequest, "no such call: %s %s", r.Method, r.URL.Path))
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h["Conch-Protocol"] = []string{strconv.Itoa(conch.ProtocolVersion)}
+		h["Conch-Version"] = []string{k.version}
+		// A connection belongs to this session for ever. Only a client that
+		// says it knows (it names the session as its host) may keep it.
+		if !strings.HasPrefix(r.Host, "s-") {
+			h["Connection"] = []string{"close"}
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+type connKey struct{}
+
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// peer is the process at the other end of a request's connection, 0 if unknown.
+func peer(r *http.Request) int {
+	c, ok := r.Context().Value(connKey{}).(*sock.Conn)
+	if !ok {
+		return 0
+	}
+	pid, _, err := sock.PeerCred(c.Unix())
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+func sendJSON(w http.ResponseWriter, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		sendError(w, err)
+		return
+	}
+	h := w.Header()
+	h["Content-Type"] = []string{"application/json"}
+	h["Content-Length"] = []string{strconv.Itoa(len(b) + 1)}
+	w.Write(append(b, '\n'))
+}
+
+func sendError(w http.ResponseWriter, err error) {
+	e := conch.AsError(err)
+	b, _ := json.Marshal(e.Body())
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.Kind.HTTPStatus())
+	w.Write(append(b, '\n'))
+}
+
+func (k *Keeper) closedError() error {
+	return conch.Errorf(conch.SessionClosed, "session %s is closed", k.spec.Label).Hint("run the command again: it makes a new session")
+}
+
+// getInfo describes the session.
+func (k *Keeper) getInfo(w http.ResponseWriter, r *http.Request) {
+	var info conch.SessionInfo
+	if !k.ask(func() { info = k.info() }) {
+		sendError(w, k.closedError())
+		return
+	}
+	sendJSON(w, info)
+}
+
+func (k *Keeper) info() conch.SessionInfo {
+	i := conch.SessionInfo{
+		Agent: k.spec.Agent, Label: k.spec.Label, ID: k.spec.ID, Busy: k.cur != nil, Live: k.cur != nil, Cwd: k.cwd,
+		KeeperPID: os.Getpid(), Queue: len(k.queue), StartedAt: k.spec.Created, LastActive: k.lastActive.UTC(), TapeBytes: k.tape.Size(),
+	}
+	if k.sh != nil {
+		i.ShellPID = k.sh.PID
+		if k.cur != nil {
+			if d := k.sh.Cwd(); d != "" {
+				i.Cwd = d
+			}
+		}
+	}
+	if k.cur != nil {
+		i.Running = k.cur.id
+		i.Command = k.cur.req.Command[:min(len(k.cur.req.Command), 200)]
+	}
+	return i
+}
+
+// decodeExec reads and checks a request to run a command.
+func decodeExec(w http.ResponseWriter, r *http.Request) (conch.ExecRequest, error) {
+	var body struct {
+		conch.ExecRequest
+		Encoding string `json:"encoding"`
+	}
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return body.ExecRequest, conch.Errorf(conch.TooLarge, "the request is larger than %d MiB", maxBody>>20).Hint("send large input through stdin (-i)")
+		}
+		return body.ExecRequest, conch.Errorf(conch.InvalidRequest, "the request was cut off")
+	}
+	if err := json.Unmarshal(b, &body); err != nil {
+		return body.ExecRequest, conch.Errorf(conch.InvalidRequest, "not an exec request: %v", err)
+	}
+	q := body.ExecRequest
+	switch body.Encoding {
+	case "", "utf-8":
+	case "base64":
+		text := []*string{&q.Command, &q.Cwd}
+		for _, p := range text {
+			raw, err := base64.StdEncoding.DecodeString(*p)
+			if err != nil {
+				return q, conch.Errorf(conch.InvalidRequest, "bad base64: %v", err)
+			}
+			*p = string(raw)
+		}
+		for name, v := range q.Env {
+			raw, err := base64.StdEncoding.DecodeString(v)
+			if err != nil {
+				return q, conch.Errorf(conch.InvalidRequest, "bad base64 in env %s: %v", name, err)
+			}
+			q.Env[name] = string(raw)
+		}
+	default:
+		return q, conch.Errorf(conch.InvalidRequest, "unknown encoding %q", body.Encoding)
+	}
+	return q, checkExec(&q)
+}
+
+func checkExec(q *conch.ExecRequest) error {
+	if strings.IndexByte(q.Command, 0) >= 0 {
+		return conch.Errorf(conch.InvalidCommand, "the command holds a NUL byte, which no shell can read").
+			Hint("put binary data into stdin or a file; printf '\\0' makes a NUL")
+	}
+	if len(q.Command) > maxCommand {
+		return conch.Errorf(conch.TooLarge, "the command is %d bytes; the limit is %d", len(q.Command), maxCommand).Hint("put it into a script file and run that")
+	}
+	for name, v := range q.Env {
+		if err := conch.CheckEnvName(name); err != nil {
+			return err
+		}
+		if strings.IndexByte(v, 0) >= 0 {
+			return conch.Errorf(conch.InvalidEnv, "the value of %s holds a NUL byte", name)
+		}
+	}
+	if strings.IndexByte(q.Cwd, 0) >= 0 {
+		return conch.Errorf(conch.InvalidRequest, "cwd holds a NUL byte")
+	}
+	if q.TimeoutMS < 0 || q.QueueTimeoutMS < 0 || q.MaxOutput < 0 {
+		return conch.Errorf(conch.InvalidRequest, "timeouts and max_output cannot be negative")
+	}
+	if q.MaxOutput > maxResult {
+		return conch.Errorf(conch.TooLarge, "max_output is limited to %d bytes a stream", maxResult).Hint("conch output COMMAND_ID gives the whole stream, however large")
+	}
+	if q.MaxOutput == 0 {
+		q.MaxOutput = defResult
+	}
+	return nil
+}
+
+// submit puts a command into the queue. The error is one the caller can act on.
+func (k *Keeper) submit(q conch.ExecRequest, peerPID int) (*command, error) {
+	c := &command{req: q, queuedAt: time.Now(), status: conch.StatusQueued, began: make(chan struct{}), done: make(chan struct{}), peer: peerPID}
+	if q.OpenStdin {
+		c.stdin = newStdin(nil, false)
+	} else if len(q.Stdin) > 0 {
+		c.stdin = newStdin(q.Stdin, true)
+	}
+	var err error
+	ok := k.ask(func() {
+		if err = k.admit(c); err != nil {
+			return
+		}
+		c.n = k.next
+		k.next++
+		c.id = conch.NewCommandID(k.spec.ID, c.n)
+		if q.QueueTimeoutMS > 0 {
+			c.queueLimit = c.queuedAt.Add(time.Duration(q.QueueTimeoutMS) * time.Millisecond)
+		}
+		k.queue = append(k.queue, c)
+		// Now, not after this round of the loop: it is on the way of every
+		// command.
+		k.advance()
+	})
+	if !ok {
+		return nil, k.closedError()
+	}
+	return c, err
+}
+
+// admit refuses what would wait for itself, and what is over the limit.
+func (k *Keeper) admit(c *command) error {
+	if k.cur != nil && c.peer > 0 {
+		if m, ok := proc.MarkOf(c.peer); ok && m == proc.MakeMark(k.mark, k.cur.n) {
+			return conch.Errorf(conch.SessionBusy, "session %s is running the very command that asks (%s)", k.spec.Label, k.cur.id).
+				Hint("use another session (-s NAME), or plain bash -c inside a command")
+		}
+	}
+	if k.cur != nil && len(k.queue) >= k.limits.queue {
+		if k.limits.queue == 0 {
+			return conch.Errorf(conch.SessionBusy, "session %s is running %s and takes no queue", k.spec.Label, k.cur.id).Retry()
+		}
+		return conch.Errorf(conch.QueueFull, "session %s has %d commands waiting, which is its limit", k.spec.Label, len(k.queue)).
+			Hint("conch interrupt -s %s ends what runs; CONCH_QUEUE_LIMIT sets the limit", k.spec.Label).Retry()
+	}
+	return nil
+}
+
+// postExec runs a command; what comes back depends on what the client accepts.
+func (k *Keeper) postExec(w http.ResponseWriter, r *http.Request) {
+	q, err := decodeExec(w, r)
+	if err != nil {
+		sendError(w, err)
+		return
+	}
+	c, err := k.submit(q, peer(r))
+	if err != nil {
+		sendError(w, err)
+		return
+	}
+	w.Header()["Conch-Command-Id"] = []string{string(c.id)}
+	switch accept := r.Header.Get("Accept"); {
+	case strings.Contains(accept, tapeType):
+		k.streamExec(w, r, c)
+	case strings.Contains(accept, "text/event-stream"):
+		k.eventsExec(w, r, c)
+	default:
+		select {
+		case <-c.done:
+		case <-r.Context().Done():
+			return // the command goes on
+		}
+		k.sendResult(w, c, q.MaxOutput)
+	}
+}
+
+func (k *Keeper) sendResult(w http.ResponseWriter, c *command, limit int64) {
+	if c.failed != nil {
+		sendError(w, c.failed)
+		return
+	}
+	res := *c.result
+	if err := k.fillStreams(&res, c, limit); err != nil {
+		sendError(w, err)
+		return
+	}
+	sendJSON(w, res)
+}
+
+// find looks a command up by its id, running or not.
+func (k *Keeper) find(id conch.CommandID) (n uint32, err error) {
+	sid, n, err := id.Split()
+	if err != nil {
+		return 0, err
+	}
+	if sid != k.spec.ID {
+		return 0, conch.Errorf(conch.CommandNotFound, "no command %s in session %s", id, k.spec.Label)
+	}
+	return n, nil
+}
+
+// lookup gives a copy of a command's record; live is the command if it has not
+// been forgotten.
+func (k *Keeper) lookup(id conch.CommandID) (e history.Entry, live *command, h conch.HistoryEntry, err error) {
+	n, err := k.find(id)
+	if err != nil {
+		return e, nil, h, err
+	}
+	ok := k.ask(func() {
+		for i, c := range k.queue {
+			if c.n == n {
+				live, h = c, k.describeQueued(c, i+1)
+				return
+			}
+		}
+		if k.cur != nil && k.cur.n == n {
+			live = k.cur
+		}
+		p := k.index.Get(n)
+		if p == nil {
+			err = conch.Errorf(conch.CommandNotFound, "no command %s in session %s", id, k.spec.Label).Hint("conch history -s %s lists them", k.spec.Label)
+			return
+		}
+		e = *p
+		h = k.index.Describe(p, k.longText)
+	})
+	if !ok {
+		err = k.closedError()
+	}
+	return e, live, h, err
+}
+
+func (k *Keeper) longText(e *history.Entry) string {
+	r := k.tape.NewReader(e.From)
+	defer r.Close()
+	return history.Text(r)
+}
+
+func (k *Keeper) describeQueued(c *command, pos int) conch.HistoryEntry {
+	return conch.HistoryEntry{CommandID: c.id, Session: k.spec.Label, Command: c.req.Command, Status: conch.StatusQueued, Position: pos}
+}
+
+func (k *Keeper) getHistory(w http.ResponseWriter, r *http.Request) {
+	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+	list := []conch.HistoryEntry{}
+	ok := k.ask(func() {
+		for _, e := range k.index.Entries() {
+			list = append(list, k.index.Describe(e, k.longText))
+		}
+		for i, c := range k.queue {
+			list = append(list, k.describeQueued(c, i+1))
+		}
+	})
+	if !ok {
+		sendError(w, k.closedError())
+		return
+	}
+	if limit > 0 && len(list) > limit {
+		list = list[len(list)-limit:]
+	}
+	sendJSON(w, list)
+}
+
+func (k *Keeper) getCommand(w http.ResponseWriter, r *http.Request) {
+	id := conch.CommandID(r.PathValue("id"))
+	e, live, h, err := k.lookup(id)
+	if err != nil {
+		sendError(w, err)
+		return
+	}
+	if r.URL.Query().Get("wait") == "" {
+		sendJSON(w, h)
+		return
+	}
+	limit, _ := strconv.ParseInt(r.URL.Query().Get("max_output"), 10, 64)
+	if limit <= 0 || limit > maxResult {
+		limit = defResult
+	}
+	if live != nil {
+		select {
+		case <-live.done:
+			k.sendResult(w, live, limit)
+		case <-r.Context().Done():
+		}
+		return
+	}
+	if e.Exit == nil {
+		sendError(w, conch.Errorf(conch.CommandNotFound, "command %s has no result", id))
+		return
+	}
+	res := e.Exit.Result
+	if err := k.readStreams(&res, e, limit); err != nil {
+		sendError(w, err)
+		return
+	}
+	sendJSON(w, res)
+}
+
+func (k *Keeper) postInterrupt(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		CommandID conch.CommandID `json:"command_id"`
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&body); err != nil && !errors.Is(err, io.EOF) {
+		sendError(w, conch.Errorf(conch.InvalidRequest, "not an interrupt request: %v", err))
+		return
+	}
+	if body.CommandID != "" {
+		if _, err := k.find(body.CommandID); err != nil {
+			sendError(w, err)
+			return
+		}
+	}
+	ch := make(chan conch.Ended, 1)
+	var id conch.CommandID
+	var found bool
+	if !k.ask(func() { id, found = k.interrupt(body.CommandID, ch) }) {
+		sendError(w, k.closedError())
+		return
+	}
+	type answer struct {
+		Interrupted bool            `json:"interrupted"`
+		CommandID   conch.CommandID `json:"command_id,omitempty"`
+		Ended       *conch.Ended    `json:"ended,omitempty"`
+	}
+	if !found {
+		sendJSON(w, answer{})
+		return
+	}
+	select {
+	case rep := <-ch:
+		sendJSON(w, answer{true, id, &rep})
+	case <-r.Context().Done():
+	}
+}
+
+type endedAnswer struct {
+	OK        bool `json:"ok"`
+	Processes int  `json:"processes"`
+	Verified  bool `json:"verified"`
+}
+
+func (k *Keeper) postReset(w http.ResponseWriter, r *http.Request) {
+	ch := make(chan proc.Report, 1)
+	if !k.do(func() { k.reset(func(rep proc.Report) { ch <- rep }) }) {
+		sendError(w, k.closedError())
+		return
+	}
+	rep := <-ch
+	sendJSON(w, endedAnswer{true, rep.Processes, rep.Verified})
+}
+
+func (k *Keeper) postShutdown(w http.ResponseWriter, r *http.Request) {
+	ch := make(chan proc.Report, 1)
+	if !k.do(func() { k.shutdown(func(rep proc.Report) { ch <- rep }) }) {
+		sendError(w, k.closedError())
+		return
+	}
+	rep := <-ch
+	sendJSON(w, endedAnswer{true, rep.Processes, rep.Verified})
+}
+
+func (k *Keeper) postStdin(w http.ResponseWriter, r *http.Request) {
+	id := conch.CommandID(r.PathValue("id"))
+	_, live, _, err := k.lookup(id)
+	if err != nil {
+		sendError(w, err)
+		return
+	}
+	if live == nil || live.stdin == nil {
+		sendError(w, conch.Errorf(conch.StdinClosed, "command %s has no open stdin", id).Hint("start it with -i (open_stdin) to write to it"))
+		return
+	}
+	q := r.URL.Query()
+	offset := int64(-1)
+	if s := q.Get("offset"); s != "" {
+		if offset, err = strconv.ParseInt(s, 10, 64); err != nil || offset < 0 {
+			sendError(w, conch.Errorf(conch.InvalidRequest, "bad offset %q", s))
+			return
+		}
+	}
+	select {
+	case <-live.began:
+	case <-r.Context().Done():
+		return
+	}
+	at, err := live.stdin.write(r.Body, offset, q.Get("close") == "1", live.done)
+	if err != nil {
+		sendError(w, err)
+		return
+	}
+	sendJSON(w, map[string]int64{"offset": at})
+}
+
+// getEnv is the exported environment after the last command.
+func (k *Keeper) getEnv(w http.ResponseWriter, r *http.Request) {
+	var env map[string]string
+	if !k.ask(func() {
+		if k.state != nil {
+			env = k.state.Environ()
+		} else {
+			env = map[string]string{}
+			for _, kv := range shellEnv() {
+				name, v, _ := strings.Cut(kv, "=")
+				env[name] = v
+			}
+		}
+	}) {
+		sendError(w, k.closedError())
+		return
+	}
+	sendJSON(w, map[string]any{"env": env})
+}
+
+func (k *Keeper) getLog(w http.ResponseWriter, r *http.Request) {
+	if f := r.URL.Query().Get("format"); f != "" && f != "labelled" {
+		sendError(w, conch.Errorf(conch.Unsupported, "no log format %q", f).Hint("formats: labelled"))
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	rd := k.tape.NewReader(tape.Cursor{})
+	defer rd.Close()
+	if err := tape.WriteLabelled(w, rd); err != nil {
+		k.log.Warn("log export", "err", err)
+		panic(http.ErrAbortHandler) // the client must not take it for whole
+	}
+}

@@ -1,0 +1,371 @@
+package keeper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/history"
+	"github.com/conchsh/conch/internal/proc"
+	"github.com/conchsh/conch/internal/shell"
+	"github.com/conchsh/conch/internal/sock"
+	"github.com/conchsh/conch/internal/tape"
+)
+
+// spec is the part of the session's spec.json that the keeper needs. The daemon
+// writes it, before the keeper starts.
+type spec struct {
+	ID    string `json:"id"`
+	Agent string `json:"agent"`
+	Label string `json:"label"`
+	Cwd   string `json:"cwd"`
+	RC    bool   `json:"rc"`
+	// Environ, where given, is the whole environment of the first shell: a
+	// session that inherits its parent's.
+	Created time.Time `json:"created_at"`
+}
+
+// record is keeper.json: how the daemon finds the keeper and what it left.
+type record struct {
+	PID      int    `json:"pid"`
+	Start    uint64 `json:"start"`
+	Boot     string `json:"boot"`
+	Socket   string `json:"socket"`
+	RunDir   string `json:"rundir"`
+	Mark     uint32 `json:"mark"`
+	Version  string `json:"version"`
+	Protocol int    `json:"protocol"`
+}
+
+// A Keeper holds one session.
+type Keeper struct {
+	dir     string
+	home    string
+	version string
+	spec    spec
+	log     *slog.Logger
+	lock    *os.File
+	runDir  string
+	bash    string
+	mark    uint32 // the session's part of process marks
+	limits  limits
+
+	tape  *tape.Tape
+	wakeR int
+	wakeW int
+
+	mu      sync.Mutex
+	posted  []func() // work for the loop
+	exiting bool
+
+	// What follows belongs to the loop.
+	index      *history.Index
+	next       uint32 // number of the next command
+	queue      []*command
+	cur        *command
+	sh         *shell.Shell
+	ready      bool // the shell has reported for the first time
+	blocked    bool // a reset or shutdown is under way
+	state      *shell.State
+	judge      shell.Judge
+	ckpt       *checkpoint
+	last       int    // $? for the next command
+	cwd        string // logical directory after the last command
+	streams    []*stream
+	spare      *spare
+	noise      [2][]byte // what the shell wrote outside commands since the current one began
+	noiseEnd   [2]bool
+	watch      [2]*proc.ChildWatch // children of the shell, and of this process
+	pending    *conch.ShellReport
+	lastActive time.Time
+	histSynced int // entries the shell's own history has
+	failures   int // shells in a row that died before doing anything
+	dirty      bool
+	syncAt     time.Time
+	stopping   func() // set: the session ends
+	pollBuf    []unix.PollFd
+	buf        []byte
+}
+
+// limits are what a session may use; each has an error that names it.
+type limits struct {
+	queue     int
+	tapeBytes int64
+}
+
+func readLimits() limits {
+	l := limits{queue: 1000, tapeBytes: 4 << 30}
+	if n, err := strconv.Atoi(os.Getenv("CONCH_QUEUE_LIMIT")); err == nil && n >= 0 {
+		l.queue = n
+	}
+	if n, err := strconv.ParseInt(os.Getenv("CONCH_TAPE_LIMIT"), 10, 64); err == nil && n > 0 {
+		l.tapeBytes = n
+	}
+	return l
+}
+
+// Main is the process: it opens the session in dir, says so on standard output,
+// and returns when the session has ended. It must run on the main thread.
+func Main(dir, version string) int {
+	// A keeper is idle most of its life and there may be a thousand of them:
+	// trade a little work for memory.
+	debug.SetGCPercent(50)
+	k := &Keeper{dir: dir, home: filepath.Dir(filepath.Dir(dir)), version: version, log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 128<<10)}
+	ctl, err := k.open()
+	if err != nil {
+		k.log.Error("keeper cannot start", "err", err)
+		b, _ := json.Marshal(conch.AsError(err).Body())
+		fmt.Fprintf(os.Stdout, "%s\n", b)
+		return 1
+	}
+	fmt.Fprintln(os.Stdout, "ready")
+	os.Stdout.Close()
+	go k.serve(ctl)
+	k.loop()
+	ctl.Close()
+	return 0
+}
+
+func (k *Keeper) open() (*net.UnixListener, error) {
+	b, err := os.ReadFile(filepath.Join(k.dir, "spec.json"))
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(b, &k.spec); err != nil {
+		return nil, fmt.Errorf("spec.json: %w", err)
+	}
+	if err := k.takeLock(); err != nil {
+		return nil, err
+	}
+	k.takeSignals()
+	if err := proc.Subreaper(); err != nil {
+		k.log.Warn("orphans will not be seen", "err", err)
+	}
+	if k.bash, err = findBash(); err != nil {
+		return nil, err
+	}
+	if k.runDir, err = k.makeRunDir(); err != nil {
+		return nil, err
+	}
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, err
+	}
+	k.wakeR, k.wakeW = p[0], p[1]
+	if err := k.openTape(); err != nil {
+		return nil, err
+	}
+	if k.state, err = shell.Load(k.statePath()); err != nil {
+		k.log.Warn("checkpoint is unreadable", "err", err)
+	}
+	if k.state != nil {
+		k.judge.Learn(k.state)
+		k.last, k.cwd = k.state.Last, k.state.Pwd
+		// The shell of an earlier keeper is gone; the next result says so.
+		k.pending = &conch.ShellReport{}
+		k.pending.Restarted = true
+		k.pending.Restored, k.pending.Lost = k.state.Names()
+	} else {
+		k.cwd = k.spec.Cwd
+	}
+	path, err := sock.Path(k.home, k.spec.ID+".sock")
+	if err != nil {
+		return nil, err
+	}
+	l, err := sock.Listen(path)
+	if err != nil {
+		return nil, err
+	}
+	self := proc.Self()
+	rec, _ := json.Marshal(record{PID: self.PID, Start: self.Start, Boot: proc.BootID(), Socket: path, RunDir: k.runDir,
+		Mark: k.mark, Version: k.version, Protocol: conch.ProtocolVersion})
+	tmp := filepath.Join(k.dir, "keeper.json.new")
+	if err := os.WriteFile(tmp, rec, 0o600); err != nil {
+		return nil, err
+	}
+	return l, os.Rename(tmp, filepath.Join(k.dir, "keeper.json"))
+}
+
+// takeLock proves to everyone, by a lock the kernel lets go at death, that this
+// session has a living keeper.
+func (k *Keeper) takeLock() error {
+	f, err := os.OpenFile(filepath.Join(k.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return conch.Errorf(conch.AlreadyRunning, "session %s already has a keeper", k.spec.Label)
+	}
+	k.lock = f
+	return nil
+}
+
+// takeSignals takes hold of every signal that the keeper's starter may have had
+// ignored (nohup, a background job of a script): what is caught here is at its
+// default in the shell, what is ignored would stay ignored in all it starts.
+func (k *Keeper) takeSignals() {
+	ch := make(chan os.Signal, 16)
+	signal.Notify(ch, syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP,
+		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGPIPE)
+	go func() {
+		for s := range ch {
+			switch s {
+			case syscall.SIGCHLD:
+				k.do(k.reap)
+			case syscall.SIGTERM:
+				k.do(func() { k.shutdown(func(proc.Report) {}) })
+			}
+		}
+	}()
+}
+
+// findBash looks in places of the system, never in the user's PATH.
+func findBash() (string, error) {
+	for _, p := range []string{"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/opt/homebrew/bin/bash", "/run/current-system/sw/bin/bash"} {
+		if fi, err := os.Stat(p); err == nil && fi.Mode().Perm()&0o111 != 0 {
+			return p, nil
+		}
+	}
+	return "", conch.Errorf(conch.Unsupported, "no bash on this machine").Hint("install bash 4.4 or newer; conch doctor shows where it looks")
+}
+
+// makeRunDir makes the private directory for FIFOs and the command file, in
+// memory if it can be.
+func (k *Keeper) makeRunDir() (string, error) {
+	mem, err := sock.MemoryDir(k.home)
+	dir := filepath.Join(mem, k.spec.ID)
+	if err != nil {
+		dir = filepath.Join(k.home, "run", k.spec.ID+".d")
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
+		return "", err
+	}
+	return dir, nil
+}
+
+func (k *Keeper) statePath() string { return filepath.Join(k.dir, "checkpoint") }
+
+// openTape opens the record, indexes it, and closes what an earlier keeper left open.
+func (k *Keeper) openTape() error {
+	t, err := tape.Open(filepath.Join(k.dir, "tape"), tape.Options{MaxBytes: k.limits.tapeBytes})
+	if err != nil {
+		return storageError(err)
+	}
+	k.tape = t
+	r := t.NewReader(t.Oldest())
+	defer r.Close()
+	if k.index, err = history.Scan(r, k.spec.ID, k.spec.Label); err != nil {
+		k.log.Warn("tape", "err", err)
+	}
+	for _, e := range k.index.Running() {
+		if err := k.append(history.LostExit(k.index, e)); err != nil {
+			return storageError(err)
+		}
+	}
+	k.next = k.index.Last() + 1
+	// Every keeper of a session marks its processes alike, so that a sweep
+	// after its death finds those of every life.
+	k.mark = markOf(k.spec.ID)
+	return nil
+}
+
+// markOf makes the 32 bits of a session's process marks from its id, which is
+// eight letters of five bits.
+func markOf(id string) uint32 {
+	var v uint64
+	for _, c := range id {
+		v = v<<5 | uint64(strings.IndexRune("abcdefghijklmnopqrstuvwxyz234567", c)&31)
+	}
+	return uint32(v) ^ uint32(v>>32)*0x9e3779b9
+}
+
+// append puts frames on the tape and into the index.
+func (k *Keeper) append(frames ...tape.Frame) error {
+	at, err := k.tape.Append(frames...)
+	if err != nil {
+		return err
+	}
+	end := k.tape.End()
+	for _, f := range frames {
+		k.index.Add(f, len(f.Data), at, end)
+	}
+	if !k.dirty {
+		k.dirty = true
+		k.syncAt = time.Now().Add(time.Second)
+	}
+	return nil
+}
+
+// storageError says which limit was reached.
+func storageError(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) {
+		return conch.Errorf(conch.StorageFull, "the disk under the session's tape is full").
+			Hint("free space or run conch prune; what was recorded so far is kept").Retry()
+	}
+	return err
+}
+
+// serve takes control connections of daemons and serves the client connections
+// that arrive over them. It ends when the listener is closed.
+func (k *Keeper) serve(l *net.UnixListener) {
+	conns := make(chan net.Conn)
+	srv := &http.Server{
+		Handler:           k.handler(),
+		ReadHeaderTimeout: 10 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		ConnContext:       withConn,
+		ErrorLog:          slog.NewLogLogger(k.log.Handler(), slog.LevelWarn),
+	}
+	go srv.Serve(&handedOver{conns: conns, addr: l.Addr()}) // ends with the process
+	for {
+		ctl, err := l.AcceptUnix()
+		if err != nil {
+			return
+		}
+		if _, uid, err := sock.PeerCred(ctl); err != nil || uid != os.Getuid() {
+			ctl.Close()
+			continue
+		}
+		go func() {
+			defer ctl.Close()
+			for {
+				c, err := sock.Receive(ctl)
+				if err != nil {
+					if !errors.Is(err, io.EOF) {
+						k.log.Warn("control connection", "err", err)
+					}
+					return
+				}
+				conns <- c
+			}
+		}()
+	}
+}
+
+// handedOver is a listener whose connections come from the daemon.
+type handedOver struct {
+	conns chan net.Conn
+	addr  net.Addr
+}
+
+func (h *handedOver) Accept() (net.Conn, error) { return <-h.conns, nil }
+func (h *handedOver) Close() error              { return nil }
+func (h *handedOver) Addr() net.Addr            { return h.addr }

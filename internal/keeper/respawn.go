@@ -1,0 +1,467 @@
+package keeper
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/fault"
+	"github.com/conchsh/conch/internal/proc"
+	"github.com/conchsh/conch/internal/shell"
+)
+
+// maxFailures is how often a shell may die before doing anything, one after the
+// other, until the next one starts without the saved state.
+const maxFailures = 2
+
+// ensureShell starts a shell if there is none, from the last checkpoint if there
+// is one.
+func (k *Keeper) ensureShell(c *command) error {
+	if k.sh != nil {
+		return nil
+	}
+	if k.failures >= maxFailures && k.state != nil {
+		k.log.Warn("state cannot be restored; starting clean")
+		k.state = nil
+		os.Remove(k.statePath())
+		c.report.Restarted = true
+		c.report.Restored, c.report.Lost = nil, []string{"cwd", "variables", "functions", "aliases", "options", "traps", "umask"}
+		k.cwd = k.spec.Cwd
+	}
+	if k.failures > maxFailures+1 {
+		k.failures = 0
+		return conch.Errorf(conch.ShellFailed, "bash does not start").Hint("see %s", filepath.Join(k.dir, "keeper.log"))
+	}
+	if _, err := os.Stat(k.runDir); err != nil {
+		if _, err := k.makeRunDir(); err != nil {
+			return storageError(err)
+		}
+	}
+	cfg := shell.Config{Bash: k.bash, Dir: k.runDir, Env: shellEnv(), Cwd: k.cwd, Restore: k.state}
+	if k.spec.RC && k.state == nil {
+		if home := os.Getenv("HOME"); home != "" {
+			cfg.RC = filepath.Join(home, ".bashrc")
+		}
+	}
+	if dir := existing(cfg.Cwd); dir != cfg.Cwd {
+		cfg.Cwd = dir
+		k.cwd = dir
+		if k.state != nil {
+			c.report.Lost = append(c.report.Lost, "cwd")
+			c.report.Restored = without(c.report.Restored, "cwd")
+		}
+	}
+	sh, err := shell.Start(cfg)
+	if err != nil {
+		return storageError(err)
+	}
+	k.sh = sh
+	k.ready = false
+	k.noiseEnd = [2]bool{}
+	k.histSynced = 0
+	k.watch[0] = openWatch(sh.PID)
+	if k.watch[1] == nil {
+		k.watch[1] = openWatch(os.Getpid())
+	}
+	return nil
+}
+
+func openWatch(pid int) *proc.ChildWatch {
+	w := new(proc.ChildWatch)
+	if err := w.Open(pid); err != nil {
+		return nil
+	}
+	return w
+}
+
+// shellEnv is the environment the daemon gave us, less what is meant for us.
+func shellEnv() []string {
+	var out []string
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, fault.Variable+"=") && !strings.HasPrefix(kv, "CONCH_QUEUE_LIMIT=") && !strings.HasPrefix(kv, "CONCH_TAPE_LIMIT=") {
+			out = append(out, kv)
+		}
+	}
+	return out
+}
+
+// existing is the nearest directory above dir that exists.
+func existing(dir string) string {
+	for d := dir; d != "" && d != "."; d = filepath.Dir(d) {
+		if fi, err := os.Stat(d); err == nil && fi.IsDir() && unix.Access(d, unix.X_OK) == nil {
+			return d
+		}
+		if d == "/" {
+			break
+		}
+	}
+	return "/"
+}
+
+// onShellDeath handles a shell that ended: by a command (exit, exec, set -e,
+// kill), by accident, or by our own hand.
+func (k *Keeper) onShellDeath(ws syscall.WaitStatus) {
+	for i := range k.noise {
+		k.readNoise([2]int{k.sh.OutFD(), k.sh.ErrFD()}[i], i)
+	}
+	// The end of the command may have been reported before the shell went.
+	for sh := k.sh; k.sh == sh; {
+		end, ok := sh.ReadStatus()
+		if !ok {
+			break
+		}
+		k.onEnd(end)
+	}
+	if k.sh == nil {
+		return
+	}
+	c := k.cur
+	ready := k.ready
+	k.dropShell()
+	if k.ckpt != nil {
+		k.abandonCheckpoint()
+	}
+	if c == nil {
+		k.log.Info("shell ended while idle", "status", int(ws))
+		k.pending = k.deathReport(true)
+		return
+	}
+	if c.end != nil { // ended, and its processes are being ended
+		k.pending = k.deathReport(true)
+		return
+	}
+	k.drain(c.out)
+	k.drain(c.err)
+	if c.ending == nil && !k.opened(c.out) {
+		k.failures++
+		k.log.Warn("shell died before the command ran", "status", int(ws), "ready", ready, "noise", string(k.noise[1]))
+		k.closeStream(c.out)
+		k.closeStream(c.err)
+		c.report = *k.deathReport(ready)
+		if c.attempt > maxFailures+2 {
+			k.fail(c, conch.Errorf(conch.ShellFailed, "the shell ends before it runs the command").Hint("conch reset %s starts a clean one", k.spec.Label))
+			return
+		}
+		k.launch(c)
+		return
+	}
+	// An EXIT trap speaks after the command's redirections are undone.
+	for i, s := range []*stream{c.out, c.err} {
+		if len(k.noise[i]) > 0 && ready {
+			k.take(&stream{fd: -1, kind: noiseKinds[i], cmd: c}, k.noise[i])
+			s.bytes += int64(len(k.noise[i]))
+			s.head = append(s.head, k.noise[i][:min(len(k.noise[i]), max(0, headSize-len(s.head)))]...)
+		}
+	}
+	c.report = *k.deathReport(true)
+	c.dead = &ws
+	if c.ending != nil && !c.ending.gone {
+		return
+	}
+	k.finishDead(c)
+}
+
+// finishDead makes the result of a command that took its shell with it.
+func (k *Keeper) finishDead(c *command) {
+	r := k.newResult(c)
+	if e := c.ending; e != nil {
+		if e.why == byInterrupt {
+			code := 130
+			r.ExitCode, k.last = &code, code
+		}
+		k.finish(c, r)
+		return
+	}
+	ws := *c.dead
+	switch {
+	case c.wedged:
+		// Nobody saw how it ended.
+		k.last = 0
+	case ws.Signaled():
+		code, name := 128+int(ws.Signal()), proc.SignalName(ws.Signal())
+		r.ExitCode, r.Signal, k.last = &code, &name, code
+	case mayExit(c.req.Command, k.state):
+		code := ws.ExitStatus()
+		r.ExitCode, k.last = &code, code
+	default:
+		k.log.Warn("shell ended for no reason that its command gives", "command", c.id, "status", ws.ExitStatus())
+	}
+	k.finish(c, r)
+}
+
+// bareExec is `exec` with redirections only, which can take the driver's own
+// descriptors away; the status the shell then ends with means nothing.
+var bareExec = regexp.MustCompile(`(^|[;&|\n({])\s*exec\s+([0-9]*[<>]|\{)`)
+var leaves = regexp.MustCompile(`\b(exit|exec|set|errexit|logout|eval|source|trap|kill|command|builtin|suspend|shopt|bash)\b|(^|[;&|\n({\s])\.\s`)
+
+// mayExit reports whether a shell's exit status can be the command's own: its text
+// holds something that ends a shell on purpose, or calls functions that might.
+func mayExit(text string, st *shell.State) bool {
+	if st != nil && (st.Errexit() || len(strings.TrimSpace(string(st.Functions))) > 0 || len(strings.TrimSpace(string(st.Aliases))) > 0) {
+		return true
+	}
+	text = bareExec.ReplaceAllString(text, "$1 ")
+	return leaves.MatchString(text)
+}
+
+// deathReport is what a result says after a shell was lost.
+func (k *Keeper) deathReport(hadState bool) *conch.ShellReport {
+	r := &conch.ShellReport{Restarted: true}
+	if k.state != nil {
+		r.Restored, r.Lost = k.state.Names()
+	} else {
+		r.Restored = []string{"cwd", "variables"}
+	}
+	if hadState && len(k.index.Entries()) > 1 {
+		r.Restored = append(r.Restored, "history")
+	}
+	if len(proc.Tree(os.Getpid())) > 0 {
+		r.Lost = append(r.Lost, "jobs")
+	}
+	return r
+}
+
+// dropShell forgets a shell that is dead.
+func (k *Keeper) dropShell() {
+	k.sh.Close()
+	k.sh = nil
+	if k.watch[0] != nil {
+		k.watch[0].Close()
+		k.watch[0] = nil
+	}
+}
+
+// killShell ends the shell at once. Its pid stays ours until it is reaped.
+func (k *Keeper) killShell() {
+	if k.sh == nil {
+		return
+	}
+	syscall.Kill(k.sh.PID, syscall.SIGKILL)
+	k.dropShell()
+	if k.ckpt != nil {
+		k.abandonCheckpoint()
+	}
+}
+
+// shellStopped replaces a shell that was stopped: nothing would wake it.
+func (k *Keeper) shellStopped() {
+	c := k.cur
+	if c == nil {
+		k.killShell()
+		k.pending = k.deathReport(true)
+		return
+	}
+	k.wedge(c, "stopped")
+}
+
+// watchdog looks for a driver that a command managed to block: the shell sleeps
+// outside of the command and yet does not report its end.
+func (k *Keeper) watchdog(c *command, now time.Time) {
+	c.watch = now.Add(watchNext)
+	if k.sh == nil || !k.ready && now.Sub(c.entry.Started) < 30*time.Second {
+		return // an rc file may take its time
+	}
+	st, err := proc.State(k.sh.PID)
+	if err != nil || st == 'R' || st == 'D' || !k.sh.Outside() {
+		c.outside = false
+		return
+	}
+	if !c.outside {
+		c.outside = true
+		return
+	}
+	k.drain(c.out)
+	k.drain(c.err)
+	if c.ending == nil && !k.opened(c.out) {
+		k.notRun(c, "the shell's own input or builtins are blocked")
+		c.report = *k.deathReport(true)
+		return
+	}
+	k.wedge(c, "blocked")
+}
+
+// wedge ends a command whose shell can no longer be driven. What it changed goes
+// with the shell; the words say which kind of thing that probably was.
+func (k *Keeper) wedge(c *command, reason string) {
+	k.log.Warn("shell is wedged", "command", c.id, "reason", reason)
+	k.killShell()
+	c.wedged = true
+	c.report = *k.deathReport(true)
+	for word, re := range wedgers {
+		if re.MatchString(c.req.Command) {
+			c.report.Lost = append(c.report.Lost, word)
+		}
+	}
+	ws := syscall.WaitStatus(0)
+	c.dead = &ws
+	if c.ending != nil && !c.ending.gone {
+		return
+	}
+	k.finishDead(c)
+}
+
+var wedgers = map[string]*regexp.Regexp{
+	"variables": regexp.MustCompile(`PS[0-4]=|PROMPT_COMMAND|TMOUT`),
+	"traps":     regexp.MustCompile(`\btrap\b`),
+	"functions": regexp.MustCompile(`\(\)|\bfunction\b`),
+	"options":   regexp.MustCompile(`\b(enable|set|shopt|ulimit)\b`),
+}
+
+// A checkpoint is being written by the shell.
+type checkpoint struct {
+	fd    int
+	buf   []byte
+	limit time.Time
+	after []func()
+}
+
+const (
+	checkpointLimit = 4 * time.Second
+	maxCheckpoint   = 64 << 20
+)
+
+// takeCheckpoint asks the shell for its state. The next command waits for it.
+func (k *Keeper) takeCheckpoint() {
+	fd, err := k.sh.OpenState()
+	if err != nil {
+		k.log.Warn("checkpoint", "err", err)
+		return
+	}
+	if err := k.sh.AskState(); err != nil {
+		unix.Close(fd)
+		return
+	}
+	k.ckpt = &checkpoint{fd: fd, limit: time.Now().Add(checkpointLimit)}
+}
+
+// afterCheckpoint runs f when the checkpoint under way is done, or now.
+func (k *Keeper) afterCheckpoint(f func()) {
+	if k.ckpt == nil {
+		f()
+		return
+	}
+	k.ckpt.after = append(k.ckpt.after, f)
+}
+
+func (k *Keeper) readCheckpoint() {
+	ck := k.ckpt
+	for {
+		n, err := unix.Read(ck.fd, k.buf)
+		if n > 0 {
+			ck.buf = append(ck.buf, k.buf[:n]...)
+			if len(ck.buf) > maxCheckpoint {
+				k.checkpointDone(nil, errors.New("state is larger than 64 MiB"))
+				return
+			}
+			continue
+		}
+		if n == 0 && err == nil {
+			st, err := shell.ParseState(ck.buf)
+			k.checkpointDone(st, err)
+		}
+		return
+	}
+}
+
+func (k *Keeper) checkpointDone(st *shell.State, err error) {
+	k.abandonCheckpoint()
+	if err != nil {
+		// Without a checkpoint the promise that state survives cannot be
+		// kept: better the state before than a shell that cannot be saved.
+		k.log.Warn("checkpoint", "err", err)
+		k.killShell()
+		k.pending = k.deathReport(true)
+		k.pending.Lost = append(k.pending.Lost, "options")
+		return
+	}
+	st.Last = k.last
+	st.Physical = k.sh.Cwd()
+	st.Descriptors = k.sh.OpenDescriptors()
+	if p := k.logicalCwd(st.Pwd); p != "" {
+		st.Pwd, k.cwd = p, p
+	}
+	k.state = st
+	k.judge.Learn(st)
+	k.failures = 0
+	if err := st.Save(k.statePath()); err != nil {
+		k.log.Warn("save checkpoint", "err", err)
+	}
+	fault.Point("keeper.after-checkpoint")
+}
+
+// abandonCheckpoint closes what a checkpoint holds.
+func (k *Keeper) abandonCheckpoint() {
+	ck := k.ckpt
+	k.ckpt = nil
+	unix.Close(ck.fd)
+	for _, f := range ck.after {
+		f()
+	}
+}
+
+func (k *Keeper) checkpointStuck() {
+	if st, err := proc.State(k.sh.PID); err == nil && (st == 'R' || st == 'D') && time.Since(k.ckpt.limit) < 30*time.Second {
+		k.ckpt.limit = time.Now().Add(checkpointLimit) // slow, not stuck
+		return
+	}
+	k.log.Warn("checkpoint does not come")
+	k.killShell()
+	k.pending = k.deathReport(true)
+	k.pending.Lost = append(k.pending.Lost, "variables", "traps")
+}
+
+// restoreIntTrap puts the user's INT trap back, which the abort took away.
+func (k *Keeper) restoreIntTrap() {
+	if k.state == nil {
+		return
+	}
+	if t := k.state.IntTrap(); t != "" {
+		k.sh.Send(t)
+	}
+}
+
+// historyWords are those whose use needs the shell's own history list.
+var historyWords = regexp.MustCompile(`\b(history|fc|HISTCMD)\b`)
+
+// historyFor gives the commands to add to the shell's history before c runs, c
+// itself last. The list is only brought up to date when c can look at it.
+func (k *Keeper) historyFor(c *command) []string {
+	if !historyWords.MatchString(c.req.Command) {
+		return nil
+	}
+	const most = 500
+	list := k.index.Entries()
+	from := max(k.histSynced, len(list)-most)
+	var out []string
+	for _, e := range list[min(from, len(list)):] {
+		if !e.Long && strings.TrimSpace(e.Text) != "" {
+			out = append(out, e.Text)
+		}
+	}
+	k.histSynced = len(list)
+	return out
+}
+
+func without(list []string, word string) []string {
+	var out []string
+	for _, w := range list {
+		if w != word {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func isPipeError(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed)
+}

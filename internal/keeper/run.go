@@ -1,0 +1,462 @@
+package keeper
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/fault"
+	"github.com/conchsh/conch/internal/history"
+	"github.com/conchsh/conch/internal/proc"
+	"github.com/conchsh/conch/internal/shell"
+	"github.com/conchsh/conch/internal/tape"
+)
+
+type unixWaitStatus = syscall.WaitStatus
+
+// watchFirst and watchNext are when the watchdog looks at a running command. A
+// wedged driver is thus found within watchFirst + watchNext, a stopped one at once.
+const (
+	watchFirst = time.Second
+	watchNext  = 1500 * time.Millisecond
+)
+
+// spare is a pair of FIFOs made ahead of need.
+type spare struct{ out, err *stream }
+
+// makeStreams makes the next command's FIFOs and opens their read ends, so that the
+// shell's opening of the write ends never waits.
+func (k *Keeper) makeStreams() (*spare, error) {
+	sp := &spare{}
+	for _, s := range []struct {
+		name string
+		kind tape.Kind
+		dst  **stream
+	}{{"o", tape.Stdout, &sp.out}, {"e", tape.Stderr, &sp.err}} {
+		path := filepath.Join(k.runDir, s.name)
+		fd, err := openFIFO(path)
+		if os.IsNotExist(err) {
+			// The run directory was taken away (a logout, a cleaner).
+			if _, err = k.makeRunDir(); err == nil {
+				fd, err = openFIFO(path)
+			}
+		}
+		if err != nil {
+			return nil, storageError(err)
+		}
+		*s.dst = &stream{fd: fd, kind: s.kind, path: path}
+	}
+	return sp, nil
+}
+
+func openFIFO(path string) (int, error) {
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		return -1, err
+	}
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		return -1, &os.PathError{Op: "mkfifo", Path: path, Err: err}
+	}
+	return unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+}
+
+// start runs c now. It either leaves it in k.cur or finishes it.
+func (k *Keeper) start(c *command) {
+	k.lastActive = time.Now()
+	c.status = conch.StatusRunning
+	started := time.Now()
+	payload, _ := json.Marshal(history.Start{Command: c.req.Command, CommandID: c.id, Session: k.spec.Label, Cwd: c.req.Cwd, Merge: c.req.Merge})
+	fault.Point("keeper.before-start")
+	// On the tape before it runs: if we die, it is known to have been running.
+	if err := k.append(tape.Frame{Time: started.UnixNano(), Command: c.n, Kind: tape.Start, Data: payload}); err != nil {
+		k.refuse(c, storageError(err))
+		return
+	}
+	c.entry = k.index.Get(c.n)
+	k.cur = c
+	close(c.began)
+	if c.req.TimeoutMS > 0 {
+		c.deadline = started.Add(time.Duration(c.req.TimeoutMS) * time.Millisecond)
+	}
+	k.launch(c)
+}
+
+// launch hands the current command to the shell; again after a shell that would
+// not take it.
+func (k *Keeper) launch(c *command) {
+	c.attempt++
+	if err := k.ensureShell(c); err != nil {
+		k.fail(c, err)
+		return
+	}
+	sp := k.spare
+	k.spare = nil
+	if sp == nil {
+		var err error
+		if sp, err = k.makeStreams(); err != nil {
+			k.fail(c, err)
+			return
+		}
+	}
+	c.out, c.err = sp.out, sp.err
+	c.out.cmd, c.err.cmd = c, c
+	k.streams = append(k.streams, c.out, c.err)
+	k.noise = [2][]byte{}
+
+	run := shell.Command{Text: c.req.Command, Stdin: os.DevNull, Stdout: c.out.path, Stderr: c.err.path, Last: k.last, Env: c.req.Env,
+		History: k.historyFor(c)}
+	if c.req.Merge {
+		run.Stderr = ""
+	}
+	if k.state != nil {
+		run.DebugTrap = k.state.DebugTrap()
+	}
+	if c.req.Cwd != "" {
+		run.Cwd, run.Back = c.req.Cwd, k.cwd
+		if fd, err := unix.Open("/proc/"+itoa(k.sh.PID)+"/cwd", unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {
+			c.backFD = fd
+			run.BackFD = "/proc/" + itoa(os.Getpid()) + "/fd/" + itoa(fd)
+		}
+		if k.state != nil {
+			run.OldPwd = k.state.OldPwd()
+		}
+	}
+	if c.stdin != nil {
+		path, err := c.stdin.open(k)
+		if err != nil {
+			k.fail(c, err)
+			return
+		}
+		run.Stdin = path
+	}
+	if err := proc.SetMark(k.sh.PID, proc.MakeMark(k.mark, c.n)); err != nil {
+		k.log.Warn("cannot mark processes", "err", err)
+	}
+	c.watch = time.Now().Add(watchFirst)
+	c.outside = false
+	if err := k.sh.Run(run); err != nil {
+		// The shell is going; its death is handled where it is reaped. What
+		// is left is a run directory that cannot be written.
+		if err != syscall.EPIPE && !isPipeError(err) {
+			k.fail(c, storageError(err))
+		}
+	}
+	fault.Point("keeper.after-run")
+}
+
+// readStream takes what a stream has ready, once.
+func (k *Keeper) readStream(s *stream, events int16) {
+	if s.fd < 0 {
+		return
+	}
+	n, err := unix.Read(s.fd, k.buf)
+	switch {
+	case n > 0:
+		k.take(s, k.buf[:n])
+		if n >= 64<<10 && !s.wide {
+			s.wide = true
+			unix.FcntlInt(uintptr(s.fd), unix.F_SETPIPE_SZ, 1<<20) // allowed to fail: there is a limit per user
+		}
+	case n == 0 && events&unix.POLLHUP != 0 || err != nil && err != unix.EAGAIN && err != unix.EINTR:
+		s.seen = true
+		k.closeStream(s)
+	}
+}
+
+// take records bytes of a stream.
+func (k *Keeper) take(s *stream, b []byte) {
+	s.seen = true
+	c := s.cmd
+	if c.failed != nil {
+		return // the tape is full: nothing more can be kept, and the caller is told
+	}
+	if err := k.append(tape.Frame{Time: time.Now().UnixNano(), Command: c.n, Kind: s.kind, Data: b}); err != nil {
+		k.log.Error("tape", "err", err)
+		if c == k.cur {
+			c.failed = storageError(err)
+			k.endCommand(c, byStorage)
+		} else {
+			k.closeStream(s) // late output of a finished command: its writers get SIGPIPE
+		}
+		return
+	}
+	s.bytes += int64(len(b))
+	if room := headSize - len(s.head); room > 0 && c.status == conch.StatusRunning {
+		s.head = append(s.head, b[:min(room, len(b))]...)
+	}
+}
+
+func (k *Keeper) closeStream(s *stream) {
+	if s.fd < 0 {
+		return
+	}
+	unix.Close(s.fd)
+	s.fd = -1
+	for i, t := range k.streams {
+		if t == s {
+			// A new slice: the loop may be walking the old one.
+			k.streams = append(append(make([]*stream, 0, len(k.streams)), k.streams[:i]...), k.streams[i+1:]...)
+			break
+		}
+	}
+}
+
+// drain takes exactly what is in the pipe now. Reading on until it would block
+// has no end when a background process keeps writing.
+func (k *Keeper) drain(s *stream) {
+	if s.fd < 0 {
+		return
+	}
+	left, err := unix.IoctlGetInt(s.fd, unix.TIOCINQ)
+	if err != nil {
+		left = 0
+	}
+	for left > 0 {
+		n, err := unix.Read(s.fd, k.buf[:min(len(k.buf), left)])
+		if n <= 0 || err != nil && err != unix.EINTR {
+			break
+		}
+		left -= n
+		k.take(s, k.buf[:n])
+	}
+	p := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
+	if n, _ := unix.Poll(p, 0); n > 0 && p[0].Revents&unix.POLLHUP != 0 && p[0].Revents&unix.POLLIN == 0 {
+		s.seen = true
+		k.closeStream(s)
+	}
+}
+
+// opened reports whether the shell opened the stream at all. A stream without
+// bytes and without hang-up is either held by a background process or was never
+// opened; opening and closing the write end ourselves tells which.
+func (k *Keeper) opened(s *stream) bool {
+	if s.seen {
+		return true
+	}
+	fd, err := unix.Open(s.path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true // cannot tell: believe the shell
+	}
+	unix.Close(fd)
+	p := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
+	n, _ := unix.Poll(p, 0)
+	return !(n > 0 && p[0].Revents&unix.POLLHUP != 0)
+}
+
+// onEnd is the shell's word that a command has ended.
+func (k *Keeper) onEnd(end shell.End) {
+	if !k.ready {
+		k.ready = true
+		return
+	}
+	c := k.cur
+	if c == nil || c.end != nil {
+		return
+	}
+	k.drain(c.out)
+	k.drain(c.err)
+	if c.ending == nil && !k.opened(c.out) {
+		// Something keeps the shell from redirecting (set -r, ulimit -n):
+		// the command has not run.
+		k.notRun(c, "the shell cannot open the command's output")
+		return
+	}
+	fault.Point("keeper.after-end")
+	c.end = &end
+	if c.ending != nil && !c.ending.gone {
+		return // its other processes are still being ended
+	}
+	k.finishWith(c, end)
+}
+
+// notRun starts the shell again and the command once more.
+func (k *Keeper) notRun(c *command, reason string) {
+	k.log.Warn("command did not run", "command", c.id, "reason", reason, "noise", string(k.noise[1]))
+	k.closeStream(c.out)
+	k.closeStream(c.err)
+	noise := string(k.noise[1])
+	k.killShell()
+	if c.attempt >= 2 {
+		k.fail(c, conch.Errorf(conch.ShellFailed, "the shell did not run the command: %s", reason).
+			Hint("it said: %.300q; conch reset %s starts a clean one", noise, k.spec.Label))
+		return
+	}
+	k.launch(c)
+}
+
+// finishWith makes the result of a command whose end the shell reported.
+func (k *Keeper) finishWith(c *command, end shell.End) {
+	status := end.Status
+	k.last = status
+	if c.req.Cwd == "" {
+		k.cwd = k.logicalCwd(end.Pwd)
+	}
+	r := k.newResult(c)
+	switch {
+	case c.ending == nil:
+		r.ExitCode = &status
+	case c.ending.why == byInterrupt:
+		code := 130
+		r.ExitCode, k.last = &code, code
+	}
+	k.finish(c, r)
+}
+
+// logicalCwd believes $PWD if it leads to where the shell really is.
+func (k *Keeper) logicalCwd(pwd string) string {
+	physical := k.sh.Cwd()
+	if physical == "" || pwd == physical {
+		return pwd
+	}
+	var a, b unix.Stat_t
+	if filepath.IsAbs(pwd) && unix.Stat(pwd, &a) == nil && unix.Stat("/proc/"+itoa(k.sh.PID)+"/cwd", &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino {
+		return pwd
+	}
+	return physical
+}
+
+// newResult fills in what every result has.
+func (k *Keeper) newResult(c *command) *conch.Result {
+	now := time.Now()
+	r := &conch.Result{
+		Session: k.spec.Label, CommandID: c.id, Cwd: k.cwd, Encoding: "utf-8",
+		StartedAt: c.entry.Started, DurationMS: float64(now.Sub(c.entry.Started)) / float64(time.Millisecond),
+		Shell: c.report,
+	}
+	if c.out != nil {
+		r.StdoutBytes, r.StderrBytes = c.out.bytes, c.err.bytes
+	}
+	if k.pending != nil {
+		r.Shell = mergeReports(*k.pending, r.Shell)
+		k.pending = nil
+	}
+	if r.Shell.Restored == nil {
+		r.Shell.Restored = []string{}
+	}
+	if r.Shell.Lost == nil {
+		r.Shell.Lost = []string{}
+	}
+	if e := c.ending; e != nil {
+		r.TimedOut = e.why == byTimeout
+		r.Interrupted = e.why == byInterrupt || e.why == byReset
+		rep := e.report
+		r.Ended = &rep
+	}
+	return r
+}
+
+func mergeReports(a, b conch.ShellReport) conch.ShellReport {
+	if b.Restarted {
+		return b
+	}
+	return a
+}
+
+// finish puts the result on the tape and gives it out. Nothing is given out that
+// is not recorded.
+func (k *Keeper) finish(c *command, r *conch.Result) {
+	r.Background = k.background(c)
+	b, _ := json.Marshal(history.Exit{Result: *r})
+	fault.Point("keeper.before-exit")
+	if err := k.append(tape.Frame{Time: time.Now().UnixNano(), Command: c.n, Kind: tape.Exit, Data: b}); err != nil && c.failed == nil {
+		c.failed = storageError(err)
+	}
+	fault.Point("keeper.after-exit")
+	k.conclude(c, r)
+}
+
+// conclude gives the result out and gets the session ready for the next command.
+func (k *Keeper) conclude(c *command, r *conch.Result) {
+	c.result = r
+	c.status = conch.StatusDone
+	if e := c.ending; e != nil {
+		for _, ch := range e.notified {
+			ch <- e.report
+		}
+	}
+	if k.cur == c {
+		k.cur = nil
+	}
+	close(c.done)
+	k.lastActive = time.Now()
+	k.index.Forget(k.tape.Oldest())
+	if c.backFD > 0 {
+		// The shell walks back through it right after its report; a
+		// checkpoint comes after that.
+		defer func(fd int) { k.afterCheckpoint(func() { unix.Close(fd) }) }(c.backFD)
+	}
+	if k.sh != nil && !k.blocked {
+		if c.ending != nil {
+			k.restoreIntTrap()
+		}
+		if c.ending != nil || c.backFD > 0 || k.state == nil || !k.judge.Quiet(c.req.Command) {
+			k.takeCheckpoint()
+		} else if k.state.Last != k.last {
+			k.state.Last = k.last
+		}
+	}
+	if k.spare == nil && !k.blocked {
+		k.spare, _ = k.makeStreams() // tried again, and reported, at the next start
+	}
+}
+
+// fail ends a command that conch could not run or record.
+func (k *Keeper) fail(c *command, err error) {
+	if c.failed == nil {
+		c.failed = err
+	}
+	if c.out != nil {
+		k.closeStream(c.out)
+		k.closeStream(c.err)
+	}
+	k.finish(c, k.newResult(c))
+}
+
+// refuse ends a command that never started.
+func (k *Keeper) refuse(c *command, err error) {
+	c.failed = err
+	c.status = conch.StatusDone
+	close(c.began)
+	close(c.done)
+}
+
+// background counts the command's processes that still run.
+func (k *Keeper) background(c *command) int {
+	if k.watch[1] == nil || k.watch[0] == nil && k.sh != nil {
+		return len(k.processes(c))
+	}
+	shellPID := 0
+	if k.sh != nil {
+		shellPID = k.sh.PID
+		if !k.watch[0].Any() && !k.watch[1].Any(shellPID) {
+			return 0
+		}
+	}
+	return len(k.processes(c))
+}
+
+// processes finds what a command started and is still there, the shell itself excepted.
+func (k *Keeper) processes(c *command) []proc.ID {
+	sh := 0
+	if k.sh != nil {
+		sh = k.sh.PID
+	}
+	return marked(proc.MakeMark(k.mark, c.n), sh)
+}
+
+func marked(m proc.Mark, except int) []proc.ID {
+	var out []proc.ID
+	for _, id := range proc.Tree(os.Getpid()) {
+		if id.PID == except {
+			continue
+		}
+		if got, ok := proc.MarkOf(id.PID); ok && got == m {
+			out = append(out, id)
+		}
+	}
+	return out
+}

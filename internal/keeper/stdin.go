@@ -1,0 +1,127 @@
+package keeper
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/conchsh/conch"
+)
+
+// stdin is a command's standard input when it has one. The shell opens the FIFO
+// for reading and thereby lets our opening for writing return; until then, and
+// after the last reader has gone, nothing can be written.
+type stdin struct {
+	ready chan struct{} // closed when file is set, or will never be
+
+	mu     sync.Mutex // guards what follows; held while writing, so writers take turns
+	file   *os.File
+	offset int64
+	closed bool
+
+	stop sync.Once
+	path string
+	data []byte // given whole
+}
+
+func newStdin(data []byte, whole bool) *stdin {
+	s := &stdin{ready: make(chan struct{})}
+	if whole {
+		s.data = data
+		s.closed = true // to others
+	}
+	return s
+}
+
+// open makes the FIFO for this attempt and starts waiting for the shell to open it.
+func (s *stdin) open(k *Keeper) (string, error) {
+	s.path = filepath.Join(k.runDir, "i")
+	if err := os.Remove(s.path); err != nil && !os.IsNotExist(err) {
+		return "", err
+	}
+	if err := unix.Mkfifo(s.path, 0o600); err != nil {
+		return "", storageError(err)
+	}
+	path := s.path
+	go func() { // ends with the FIFO's reader, or when release lets it through
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			s.once(nil)
+			return
+		}
+		s.once(f)
+		if s.data != nil || s.closed {
+			f.Write(s.data) // a reader that has gone does not want the rest
+			f.Close()
+		}
+	}()
+	return path, nil
+}
+
+func (s *stdin) once(f *os.File) {
+	s.stop.Do(func() {
+		s.file = f
+		close(s.ready)
+	})
+}
+
+// release ends the waiting and the writing when the command is over.
+func (s *stdin) release() {
+	// A reader for a moment: an open that still waits returns.
+	if fd, err := unix.Open(s.path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err == nil {
+		unix.Close(fd)
+	}
+	os.Remove(s.path)
+	if s.data == nil {
+		go func() { // ends at once: the open above has returned
+			<-s.ready
+			if s.file != nil {
+				s.file.Close() // ends a write that waits
+			}
+		}()
+	}
+}
+
+// write appends r's bytes at offset, skipping what is there already, so that a
+// request that is sent again does no harm. It returns the new offset.
+func (s *stdin) write(r io.Reader, offset int64, closeAfter bool, done <-chan struct{}) (int64, error) {
+	select {
+	case <-s.ready:
+	case <-done:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gone := conch.Errorf(conch.StdinClosed, "the command's stdin is closed").Hint("the command has ended, or its stdin was closed before")
+	if offset >= 0 && offset > s.offset {
+		return s.offset, conch.Errorf(conch.InvalidRequest, "offset %d is past the %d bytes written so far", offset, s.offset)
+	}
+	if s.closed && closeAfter {
+		return s.offset, nil // closed already: the same wish again
+	}
+	if s.closed || s.file == nil {
+		return s.offset, gone
+	}
+	if offset >= 0 {
+		if _, err := io.CopyN(io.Discard, r, s.offset-offset); err != nil && !errors.Is(err, io.EOF) {
+			return s.offset, err
+		}
+	}
+	n, err := io.Copy(s.file, r)
+	s.offset += n
+	if err != nil {
+		if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
+			return s.offset, gone
+		}
+		return s.offset, err
+	}
+	if closeAfter {
+		s.closed = true
+		s.file.Close()
+	}
+	return s.offset, nil
+}

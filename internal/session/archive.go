@@ -1,0 +1,246 @@
+package session
+
+import (
+	"encoding/base64"
+	"errors"
+	"io"
+	"path/filepath"
+	"unicode/utf8"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/history"
+	"github.com/conchsh/conch/internal/tape"
+)
+
+// An Archive is the record of a closed session: its tape, which nobody writes
+// any more.
+type Archive struct {
+	Spec Spec
+	tape string
+}
+
+// Archived gives the most recently closed session that had a label.
+func (st *Store) Archived(agent, label string) (*Archive, bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	var last Spec
+	for _, s := range st.closed {
+		if s.Agent == agent && s.Label == label && (last.ID == "" || s.ClosedAt.After(*last.ClosedAt)) {
+			last = s
+		}
+	}
+	return st.archive(last), last.ID != ""
+}
+
+// ArchivedByID gives a closed session by its id.
+func (st *Store) ArchivedByID(id string) (*Archive, bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	s, ok := st.closed[id]
+	return st.archive(s), ok
+}
+
+func (st *Store) archive(s Spec) *Archive {
+	return &Archive{Spec: s, tape: filepath.Join(st.dir(s.ID), tapeDir)}
+}
+
+// errNoTape is what a session has that never ran a command.
+var errNoTape = errors.New("no tape")
+
+func (a *Archive) reader(from tape.Cursor) (*tape.Reader, error) {
+	if !hasTape(filepath.Dir(a.tape)) {
+		return nil, errNoTape
+	}
+	return tape.OpenReader(a.tape, from)
+}
+
+func (a *Archive) index() (*history.Index, error) {
+	r, err := a.reader(tape.Cursor{})
+	if errors.Is(err, errNoTape) {
+		return history.New(a.Spec.ID, a.Spec.Label), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	x, err := history.Scan(r, a.Spec.ID, a.Spec.Label)
+	if errors.Is(err, tape.ErrCorrupt) {
+		err = nil // what stands before the damage is still true
+	}
+	return x, err
+}
+
+// text reads the text of a command that is too long for the index.
+func (a *Archive) text(e *history.Entry) string {
+	r, err := a.reader(e.From)
+	if err != nil {
+		return ""
+	}
+	defer r.Close()
+	return history.Text(r)
+}
+
+// History lists the last limit commands, oldest first; 0: all.
+func (a *Archive) History(limit int) ([]conch.HistoryEntry, error) {
+	x, err := a.index()
+	if err != nil {
+		return nil, err
+	}
+	list := x.Entries()
+	if limit > 0 && len(list) > limit {
+		list = list[len(list)-limit:]
+	}
+	out := make([]conch.HistoryEntry, len(list))
+	for i, e := range list {
+		out[i] = x.Describe(e, a.text)
+	}
+	return out, nil
+}
+
+// find gives the entry of a command or says why there is none.
+func (a *Archive) find(n uint32) (*history.Index, *history.Entry, error) {
+	x, err := a.index()
+	if err != nil {
+		return nil, nil, err
+	}
+	if e := x.Get(n); e != nil {
+		return x, e, nil
+	}
+	id := conch.NewCommandID(a.Spec.ID, n)
+	if list := x.Entries(); len(list) > 0 && n < list[0].N {
+		return nil, nil, conch.Errorf(conch.OutputGone, "command %s has left the tape", id).
+			Hint("a tape that reaches its size limit drops its oldest part")
+	}
+	return nil, nil, conch.Errorf(conch.CommandNotFound, "no command %s", id).Hint("conch history lists them")
+}
+
+// Command describes one command.
+func (a *Archive) Command(n uint32) (conch.HistoryEntry, error) {
+	x, e, err := a.find(n)
+	if err != nil {
+		return conch.HistoryEntry{}, err
+	}
+	return x.Describe(e, a.text), nil
+}
+
+// Output gives what a command wrote on one stream, late output included. The
+// caller closes it.
+func (a *Archive) Output(n uint32, kind tape.Kind) (io.ReadCloser, error) {
+	_, e, err := a.find(n)
+	if err != nil {
+		return nil, err
+	}
+	return a.stream(e, kind)
+}
+
+func (a *Archive) stream(e *history.Entry, kind tape.Kind) (io.ReadCloser, error) {
+	r, err := a.reader(e.From)
+	if err != nil {
+		return nil, err
+	}
+	return &output{r: r, n: e.N, kind: kind, to: e.To}, nil
+}
+
+// output reads one stream of one command off a tape.
+type output struct {
+	r    *tape.Reader
+	n    uint32
+	kind tape.Kind
+	to   tape.Cursor
+	left []byte
+}
+
+func (o *output) Read(p []byte) (int, error) {
+	for len(o.left) == 0 {
+		if !o.r.Cursor().Less(o.to) {
+			return 0, io.EOF
+		}
+		f, err := o.r.Next()
+		if err != nil {
+			return 0, err
+		}
+		if f.Command == o.n && f.Kind == o.kind {
+			o.left = f.Data
+		}
+	}
+	n := copy(p, o.left)
+	o.left = o.left[n:]
+	return n, nil
+}
+
+func (o *output) Close() error { return o.r.Close() }
+
+// defaultMaxOutput is what a result carries of each stream.
+const defaultMaxOutput = 1 << 20
+
+// Result gives a command's result with at most max bytes of each stream, the
+// first and the last half.
+func (a *Archive) Result(n uint32, max int64) (conch.Result, error) {
+	_, e, err := a.find(n)
+	if err != nil {
+		return conch.Result{}, err
+	}
+	if max <= 0 {
+		max = defaultMaxOutput
+	}
+	var res conch.Result
+	if e.Exit != nil {
+		res = e.Exit.Result
+	}
+	res.Session, res.CommandID = a.Spec.Label, conch.NewCommandID(a.Spec.ID, n)
+	res.StdoutBytes, res.StderrBytes = e.Out, e.Err
+	var out, errb []byte
+	if out, res.StdoutOmitted, err = a.ends(e, tape.Stdout, e.Out, max); err != nil {
+		return conch.Result{}, err
+	}
+	if errb, res.StderrOmitted, err = a.ends(e, tape.Stderr, e.Err, max); err != nil {
+		return conch.Result{}, err
+	}
+	res.Truncated = res.StdoutOmitted != nil || res.StderrOmitted != nil
+	if utf8.Valid(out) && utf8.Valid(errb) {
+		res.Encoding, res.Stdout, res.Stderr = "utf-8", string(out), string(errb)
+	} else {
+		res.Encoding = "base64"
+		res.Stdout, res.Stderr = base64.StdEncoding.EncodeToString(out), base64.StdEncoding.EncodeToString(errb)
+	}
+	return res, nil
+}
+
+// ends reads a stream of size bytes less its middle.
+func (a *Archive) ends(e *history.Entry, kind tape.Kind, size, max int64) ([]byte, *conch.Omitted, error) {
+	o, err := a.stream(e, kind)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer o.Close()
+	if size <= max {
+		b, err := io.ReadAll(o)
+		return b, nil, err
+	}
+	head := max / 2
+	tail := max - head
+	b := make([]byte, max)
+	if _, err := io.ReadFull(o, b[:head]); err != nil {
+		return nil, nil, err
+	}
+	if _, err := io.CopyN(io.Discard, o, size-max); err != nil {
+		return nil, nil, err
+	}
+	if _, err := io.ReadFull(o, b[head:head+tail]); err != nil {
+		return nil, nil, err
+	}
+	return b, &conch.Omitted{Offset: head, Bytes: size - max}, nil
+}
+
+// Log writes the whole tape in the labelled form.
+func (a *Archive) Log(w io.Writer) error {
+	r, err := a.reader(tape.Cursor{})
+	if errors.Is(err, errNoTape) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return tape.WriteLabelled(w, r)
+}

@@ -1,0 +1,251 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/sock"
+)
+
+// A Session is one open session. Its keeper may be running or not.
+type Session struct {
+	st  *Store
+	dir string
+
+	// turn is held, one token, by whoever starts, sweeps or closes. A channel
+	// and not a mutex, so that a caller can stop waiting for it.
+	turn chan struct{}
+	spec Spec // ClosedAt changes under turn, the rest never
+	gone bool // under turn: closed, or never made
+
+	link atomic.Pointer[link] // nil: no keeper that we know to live
+}
+
+// errGone says that a session is no longer the one of its label.
+var errGone = conch.Errorf(conch.SessionClosed, "the session was closed").
+	Hint("conch exec on the same label makes a new one")
+
+func newSession(st *Store, spec Spec) *Session {
+	return &Session{st: st, dir: st.dir(spec.ID), spec: spec, turn: make(chan struct{}, 1)}
+}
+
+// ID is the session's id, the first part of its commands' ids.
+func (s *Session) ID() string { return s.spec.ID }
+
+// Agent and Label are its address.
+func (s *Session) Agent() string { return s.spec.Agent }
+
+// Label is the second half of the address.
+func (s *Session) Label() string { return s.spec.Label }
+
+// acquire takes the turn. Whoever has it is waited for by the Store's Close.
+func (s *Session) acquire(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		if !s.st.enter() {
+			<-s.turn
+			return errLeaving()
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.st.ctx.Done():
+		return errLeaving()
+	}
+}
+
+func (s *Session) release() {
+	<-s.turn
+	s.st.wg.Done()
+}
+
+// A link is the control connection to a living keeper.
+type link struct {
+	keeper Keeper
+	ctl    *net.UnixConn
+	pass   *sock.Passer
+	// child is set when this daemon started the keeper and must reap it.
+	child *os.Process
+}
+
+// Handover gives c, with the bytes already read from it, to the keeper if it
+// runs. It starts nothing and does not wait.
+func (s *Session) Handover(c syscall.Conn, head []byte) error {
+	l := s.link.Load()
+	if l == nil {
+		return conch.Errorf(conch.NotRunning, "the session's keeper is not running").Retry()
+	}
+	return l.hand(c, head)
+}
+
+func (l *link) hand(c syscall.Conn, head []byte) error {
+	err := l.pass.Pass(c, head)
+	if err != nil {
+		// The reader of ctl then learns of it and finds out what is the matter.
+		l.ctl.CloseRead()
+	}
+	return err
+}
+
+// Running reports whether the keeper is known to live.
+func (s *Session) Running() bool { return s.link.Load() != nil }
+
+// Record is what the running keeper, or one that cannot be talked to, said of
+// itself.
+func (s *Session) Record() (Keeper, bool) {
+	if l := s.link.Load(); l != nil {
+		return l.keeper, true
+	}
+	if k, err := readKeeper(s.dir); err == nil && k != nil {
+		return *k, true
+	}
+	return Keeper{}, false
+}
+
+// Keeper makes sure that the keeper runs, starting it from the checkpoint if
+// it does not. Callers at once share one start, which goes on when one of
+// them leaves.
+func (s *Session) Keeper(ctx context.Context) (Keeper, error) {
+	l, err := s.running(ctx)
+	if err != nil {
+		return Keeper{}, err
+	}
+	return l.keeper, nil
+}
+
+func (s *Session) running(ctx context.Context) (*link, error) {
+	if l := s.link.Load(); l != nil {
+		return l, nil
+	}
+	if err := s.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer s.release()
+	if s.gone {
+		return nil, errGone
+	}
+	if l := s.link.Load(); l != nil {
+		return l, nil
+	}
+	return s.start(context.WithoutCancel(ctx))
+}
+
+// client talks HTTP to the keeper: each request on a socket pair of which the
+// keeper is handed one end, like any client's connection.
+func (l *link) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			ours, theirs, err := sock.Pair()
+			if err != nil {
+				return nil, err
+			}
+			defer theirs.Close()
+			if err := l.hand(theirs, nil); err != nil {
+				ours.Close()
+				return nil, err
+			}
+			return ours, nil
+		},
+	}}
+}
+
+// maxAnswer bounds what is read of a keeper's answer. An environment is the
+// longest.
+const maxAnswer = 8 << 20
+
+// call sends one request to the keeper's own path and decodes the answer.
+func (s *Session) call(ctx context.Context, l *link, method, path string, out any) error {
+	url := fmt.Sprintf("http://daemon.conch/v1/sessions/%s/%s%s", s.spec.Agent, s.spec.Label, path)
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := l.client().Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		var eb conch.ErrorBody
+		if json.Unmarshal(body, &eb) == nil && eb.Error.Code != "" {
+			return eb.Err()
+		}
+		return &statusError{resp.StatusCode}
+	}
+	return json.Unmarshal(body, out)
+}
+
+type statusError struct{ code int }
+
+func (e *statusError) Error() string { return fmt.Sprintf("the keeper answered status %d", e.code) }
+
+// Info is the session as lists show it, from the keeper if it runs.
+func (s *Session) Info(ctx context.Context) (conch.SessionInfo, error) {
+	info := conch.SessionInfo{
+		Agent: s.spec.Agent, Label: s.spec.Label, ID: s.spec.ID, Cwd: s.spec.Cwd,
+		StartedAt: s.spec.CreatedAt, LastActive: s.spec.CreatedAt,
+	}
+	l := s.link.Load()
+	if l == nil {
+		if fi, err := os.Stat(filepath.Join(s.dir, "checkpoint")); err == nil {
+			info.LastActive = fi.ModTime().UTC()
+		}
+		info.TapeBytes = treeSize(filepath.Join(s.dir, tapeDir))
+		return info, nil
+	}
+	// What is known without asking, for a keeper that does not answer.
+	info.Live, info.KeeperPID = true, l.keeper.PID
+	var asked conch.SessionInfo
+	if err := s.call(ctx, l, http.MethodGet, "", &asked); err != nil {
+		return info, err
+	}
+	return asked, nil
+}
+
+// Env is the current environment of the session's shell.
+func (s *Session) Env(ctx context.Context) (map[string]string, error) {
+	l, err := s.running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out struct {
+		Env map[string]string `json:"env"`
+	}
+	err = s.call(ctx, l, http.MethodGet, "/env", &out)
+	var se *statusError
+	if errors.As(err, &se) && se.code == http.StatusNotFound {
+		return nil, conch.Errorf(conch.Unsupported, "the keeper of session %s cannot give its environment", s.spec.Label).
+			Hint("make the session without --inherit-env")
+	}
+	return out.Env, err
+}
+
+// Ended reports what closing a session took.
+type Ended struct {
+	Processes int  `json:"processes"`
+	Verified  bool `json:"verified"` // every process was seen gone
+}
+
+// The limits of a start and an end. A keeper is ready in milliseconds; a
+// loaded machine and a large tape to mend are what these leave room for.
+const (
+	startLimit    = 30 * time.Second
+	shutdownLimit = 30 * time.Second
+	deathLimit    = 5 * time.Second
+)

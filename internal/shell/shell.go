@@ -1,0 +1,387 @@
+// Package shell drives one bash.
+//
+// Bash runs as `bash --norc --noprofile --noediting -i` with a private control
+// pipe as its standard input and two private sinks as its output. It is
+// interactive so that an interrupt returns to the top level with all state
+// intact; it has no line editing, so it reads the control pipe a kilobyte at a
+// time. For each command the driver writes a small file that evaluates the
+// command's text with its three streams redirected, and two lines to the control
+// pipe: one that sources the file, one that reports $? on a status FIFO. The text
+// is data inside that file: nothing in it can run into the control lines, and
+// nothing is ever looked for in the command's own output.
+//
+// Every word of the driver is called as \builtin, so that functions and aliases
+// of the same name do not matter, and nothing depends on PATH, IFS, descriptors
+// or variables a user may set. What still manages to block the driver (functions
+// named builtin, PROMPT_COMMAND=cat, a stopped shell) is found by its owner with
+// Outside and State, and the shell is started again from its last checkpoint.
+//
+// A Shell is used by one goroutine: the keeper's loop. It starts no goroutine and
+// waits for nothing; its owner polls the descriptors it exposes and reaps its pid.
+package shell
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// AbortSignal makes the driver's trap throw the shell back to its top level, so
+// that the part of a command that has not run yet never runs.
+const AbortSignal = syscall.Signal(39) // SIGRTMIN+5 as bash counts (SIGRTMIN is 34 in user space)
+
+// Config says how to start a shell.
+type Config struct {
+	Bash string   // the executable
+	Dir  string   // private directory, in memory where possible
+	Env  []string // environment of the new shell
+	Cwd  string   // starting directory; must exist
+	RC   string   // file sourced once at the start, or empty
+	// Restore is a state from which the shell starts instead of Env alone.
+	Restore *State
+}
+
+// A Shell is one running bash.
+type Shell struct {
+	cfg     Config
+	PID     int
+	control *os.File
+	status  int // read end of the status FIFO
+	out     int // read ends of the two sinks: what the shell writes outside commands
+	err     int
+
+	controlInode uint64
+	statusBuf    []byte
+}
+
+// File names inside Config.Dir.
+const (
+	driverFile  = "d"
+	returnFile  = "r"
+	statusFIFO  = "s"
+	stateFIFO   = "k"
+	restoreFile = "b"
+)
+
+// Start starts bash. It returns once the process exists; what is sent to it is
+// carried out in order, so nothing needs to wait for it to be ready.
+func Start(cfg Config) (*Shell, error) {
+	s := &Shell{cfg: cfg, status: -1, out: -1, err: -1}
+	if err := s.start(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Shell) start() error {
+	for _, name := range []string{statusFIFO, stateFIFO} {
+		if err := freshFIFO(s.path(name)); err != nil {
+			return err
+		}
+	}
+	// Read-write, so that the FIFO never reports an end while no one writes.
+	fd, err := unix.Open(s.path(statusFIFO), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open status fifo: %w", err)
+	}
+	s.status = fd
+
+	ctlR, ctlW, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ctlR.Close()
+	s.control = ctlW
+	var st unix.Stat_t
+	if err := unix.Fstat(int(ctlR.Fd()), &st); err != nil {
+		return err
+	}
+	s.controlInode = st.Ino
+	var sinks [2][2]int
+	for i := range sinks {
+		if err := unix.Pipe2(sinks[i][:], unix.O_CLOEXEC); err != nil {
+			return err
+		}
+		defer unix.Close(sinks[i][1])
+		if err := unix.SetNonblock(sinks[i][0], true); err != nil {
+			return err
+		}
+	}
+	s.out, s.err = sinks[0][0], sinks[1][0]
+
+	env := s.cfg.Env
+	init := `\builtin unset HISTFILE PS1 PS2 PROMPT_COMMAND TMOUT;\builtin set +m +H +o history;BASH_ARGV0=conch;\builtin history -c` + "\n"
+	if s.cfg.Restore != nil {
+		script := s.cfg.Restore.script()
+		if err := os.WriteFile(s.path(restoreFile), script, 0o600); err != nil {
+			return fmt.Errorf("write restore file: %w", err)
+		}
+		// All of the environment comes from the state; what the user unset
+		// must not come back.
+		env = s.cfg.Restore.foreignEnv(s.cfg.Env)
+		init += `\builtin . ` + Quote(s.path(restoreFile)) + " </dev/null\n"
+	} else if s.cfg.RC != "" {
+		init += `\builtin . ` + Quote(s.cfg.RC) + " </dev/null\n"
+	}
+	env = append(env[:len(env):len(env)], "HISTFILE=", "PS1=", "PS2=")
+	if s.cfg.Restore == nil {
+		env = append(env, "PWD="+s.cfg.Cwd)
+	}
+
+	pid, err := syscall.ForkExec(s.cfg.Bash, []string{"bash", "--norc", "--noprofile", "--noediting", "-i"}, &syscall.ProcAttr{
+		Dir:   s.cfg.Cwd,
+		Env:   env,
+		Files: []uintptr{ctlR.Fd(), uintptr(sinks[0][1]), uintptr(sinks[1][1])},
+		// Its own session: `kill 0` and `suspend -f` in a command reach
+		// nobody but the session's own processes.
+		Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return fmt.Errorf("start %s: %w", s.cfg.Bash, err)
+	}
+	s.PID = pid
+	// The first End says that the shell is ready for commands.
+	_, err = s.control.WriteString(init + s.report())
+	return err
+}
+
+// report is the control line that makes the shell send an End.
+func (s *Shell) report() string {
+	return `\builtin printf 'e%s %s\0' "$?" "$PWD" >|` + Quote(s.path(statusFIFO)) + "\n"
+}
+
+func (s *Shell) path(name string) string { return filepath.Join(s.cfg.Dir, name) }
+
+// StatusFD, OutFD and ErrFD are to be polled for reading. What comes from the
+// last two is what the shell wrote outside a command: noise, unless the shell
+// died and its EXIT trap spoke.
+func (s *Shell) StatusFD() int { return s.status }
+func (s *Shell) OutFD() int    { return s.out }
+func (s *Shell) ErrFD() int    { return s.err }
+
+// Close releases the descriptors. The process sees the end of its control pipe.
+func (s *Shell) Close() {
+	if s.control != nil {
+		s.control.Close()
+		s.control = nil
+	}
+	for _, fd := range []*int{&s.status, &s.out, &s.err} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
+	}
+}
+
+// HangUp closes the control pipe: an idle shell runs its EXIT trap and leaves.
+func (s *Shell) HangUp() {
+	if s.control != nil {
+		s.control.Close()
+		s.control = nil
+	}
+}
+
+// A Command is what Run needs to know.
+type Command struct {
+	Text string
+	// Stdin, Stdout, Stderr are paths. Stderr empty: stderr goes where
+	// stdout goes.
+	Stdin, Stdout, Stderr string
+	// Last is the status $? shows to the command.
+	Last int
+	Env  map[string]string
+	Cwd  string // for this command only
+	// Back is where the shell stood before a command with Cwd: the logical
+	// path, a descriptor path of the same directory in case it is gone by
+	// then, and OLDPWD.
+	Back, BackFD, OldPwd string
+	// DebugTrap is the user's DEBUG trap, which `.` hides from what it
+	// sources; it is set again inside.
+	DebugTrap string
+	// History holds commands to add to the shell's own history first.
+	History []string
+}
+
+// Run hands one command to the shell. The result arrives as an End on the status FIFO.
+func (s *Shell) Run(c Command) error {
+	if s.control == nil {
+		return syscall.EPIPE
+	}
+	var b bytes.Buffer
+	b.Grow(len(c.Text) + 512)
+	// The trap is set anew each time, in case a command took it away.
+	b.WriteString(`\builtin trap -- '\builtin trap - INT;\builtin kill -INT "$$"' RTMIN+5;`)
+	if c.DebugTrap != "" {
+		b.WriteString(c.DebugTrap)
+		b.WriteString("\n")
+	}
+	for _, h := range c.History {
+		b.WriteString(`\builtin history -s -- `)
+		b.WriteString(Quote(h))
+		b.WriteString("\n")
+	}
+	if c.Cwd != "" {
+		b.WriteString(`{ \builtin cd -- ` + Quote(c.Cwd) + ` && { `)
+	}
+	if c.Last != 0 {
+		// A status other than 0 cannot be set without a function or a
+		// sourced file; behind || it does not set off `set -e`.
+		if err := s.writeFile(returnFile, []byte(`\builtin return `+strconv.Itoa(c.Last)+"\n")); err != nil {
+			return err
+		}
+		b.WriteString(`\builtin . ` + Quote(s.path(returnFile)) + `||`)
+	}
+	for k, v := range c.Env {
+		b.WriteString(k + "=" + Quote(v) + " ")
+	}
+	b.WriteString(`\builtin eval `)
+	quoteTo(&b, c.Text)
+	if c.Cwd != "" {
+		b.WriteString("; }; }")
+	}
+	b.WriteString(" <" + Quote(c.Stdin) + " >|" + Quote(c.Stdout))
+	if c.Stderr == "" {
+		b.WriteString(" 2>&1")
+	} else {
+		b.WriteString(" 2>|" + Quote(c.Stderr))
+	}
+	b.WriteByte('\n')
+	if err := s.writeFile(driverFile, b.Bytes()); err != nil {
+		return err
+	}
+	line := ""
+	if c.DebugTrap != "" {
+		line = `\builtin trap - DEBUG;` // `.` would bring back one that the command removes
+	}
+	line += `\builtin . ` + Quote(s.path(driverFile)) + "\n" + s.report()
+	if c.Cwd != "" {
+		line += `{ \builtin cd -- ` + Quote(c.Back) + `||\builtin cd -P -- ` + Quote(c.BackFD) + `&&PWD=` + Quote(c.Back) +
+			`;OLDPWD=` + Quote(c.OldPwd) + "; } 2>/dev/null\n"
+	}
+	_, err := s.control.WriteString(line)
+	return err
+}
+
+// writeFile replaces a small file that nobody else holds open.
+func (s *Shell) writeFile(name string, data []byte) error {
+	return os.WriteFile(s.path(name), data, 0o600)
+}
+
+// End is the report that a command has ended.
+type End struct {
+	Status int
+	Pwd    string // $PWD, as the shell has it
+}
+
+// ReadStatus takes what is on the status FIFO and reports an End when one is complete.
+func (s *Shell) ReadStatus() (End, bool) {
+	var buf [4096]byte
+	for {
+		n, err := unix.Read(s.status, buf[:])
+		if err == unix.EINTR {
+			continue
+		}
+		if n <= 0 {
+			break
+		}
+		s.statusBuf = append(s.statusBuf, buf[:n]...)
+		if n < len(buf) {
+			break
+		}
+	}
+	i := bytes.IndexByte(s.statusBuf, 0)
+	if i < 0 {
+		return End{}, false
+	}
+	rec := string(s.statusBuf[:i])
+	s.statusBuf = append(s.statusBuf[:0], s.statusBuf[i+1:]...)
+	code, pwd, ok := strings.Cut(strings.TrimPrefix(rec, "e"), " ")
+	n, err := strconv.Atoi(code)
+	if !ok || err != nil || rec[0] != 'e' {
+		return End{}, false
+	}
+	return End{Status: n, Pwd: pwd}, true
+}
+
+// Outside reports whether the shell stands outside any command: its standard
+// input is the control pipe. A command's own redirections never lead there, so a
+// shell that is outside and still owes an End is wedged or about to report.
+func (s *Shell) Outside() bool {
+	l, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/0", s.PID))
+	return err == nil && l == fmt.Sprintf("pipe:[%d]", s.controlInode)
+}
+
+// Cwd is the directory the shell stands in now, also in mid-command.
+func (s *Shell) Cwd() string {
+	l, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", s.PID))
+	return strings.TrimSuffix(l, " (deleted)")
+}
+
+// CanAbort reports whether the shell still catches AbortSignal.
+func (s *Shell) CanAbort() bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID))
+	if err != nil {
+		return false
+	}
+	_, rest, ok := strings.Cut(string(b), "\nSigCgt:\t")
+	if !ok || len(rest) < 16 {
+		return false
+	}
+	mask, err := strconv.ParseUint(rest[:16], 16, 64)
+	return err == nil && mask&(1<<(uint(AbortSignal)-1)) != 0
+}
+
+// OpenDescriptors counts descriptors the user opened in the shell (3 and up).
+func (s *Shell) OpenDescriptors() int {
+	ents, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.PID))
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for _, e := range ents {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			n++
+		}
+	}
+	return n
+}
+
+// freshFIFO makes a FIFO where there may be an old one.
+func freshFIFO(path string) error {
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		return &os.PathError{Op: "mkfifo", Path: path, Err: err}
+	}
+	return nil
+}
+
+// Quote makes one shell word of any text without NUL.
+func Quote(s string) string {
+	var b bytes.Buffer
+	quoteTo(&b, s)
+	return b.String()
+}
+
+func quoteTo(b *bytes.Buffer, s string) {
+	b.WriteByte('\'')
+	for {
+		i := strings.IndexByte(s, '\'')
+		if i < 0 {
+			break
+		}
+		b.WriteString(s[:i])
+		b.WriteString(`'\''`)
+		s = s[i+1:]
+	}
+	b.WriteString(s)
+	b.WriteByte('\'')
+}

@@ -1,0 +1,267 @@
+package sock
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// silentLimit is how long a fresh connection may say nothing.
+	silentLimit = 10 * time.Second
+	// peekSize is what is looked at of a request's first line: enough for
+	// every method and session path; a query may be longer and is not needed.
+	peekSize = 4096
+	// acceptPause is the wait after a failed accept (no descriptors left):
+	// the connection stays in the backlog meanwhile.
+	acceptPause = 50 * time.Millisecond
+)
+
+// A Listener sorts fresh connections by their first request line before an
+// http.Server sees them. The line is peeked at, not read: who gets the
+// connection, gets all of it.
+//
+// Connections of other users are answered with Refusal and closed. Silent
+// ones are dropped after 10 s. Nothing a client does or leaves undone holds
+// up the others: each is looked at by its own goroutine, which ends with the
+// decision, the limit, or Close.
+type Listener struct {
+	l     *net.UnixListener
+	route func(reqLine string, c *net.UnixConn) bool
+	// Refusal is sent to a peer of another user: a whole HTTP response. Set
+	// it before the first Accept.
+	Refusal []byte
+
+	ready chan *net.UnixConn
+	done  chan struct{}
+	wg    sync.WaitGroup
+	stop  sync.Once
+	uid   int
+
+	mu       sync.Mutex
+	started  bool
+	err      error // why accepting ended
+	deciding map[*net.UnixConn]bool
+}
+
+// NewListener sorts what l accepts. route is asked with the first request line
+// (without its end; cut at 4 KiB, see ParseLine) and says true when it took
+// the connection, which is then its own to close. It may block: only that
+// connection waits.
+func NewListener(l *net.UnixListener, route func(reqLine string, c *net.UnixConn) bool) *Listener {
+	return &Listener{
+		l: l, route: route, uid: os.Getuid(),
+		ready: make(chan *net.UnixConn), done: make(chan struct{}),
+		deciding: map[*net.UnixConn]bool{},
+	}
+}
+
+// Accept gives the next connection that route did not take.
+func (l *Listener) Accept() (net.Conn, error) {
+	l.begin()
+	select {
+	case c := <-l.ready:
+		return c, nil
+	case <-l.done:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.err != nil {
+			return nil, l.err
+		}
+		return nil, net.ErrClosed
+	}
+}
+
+// begin starts the loop at the first Accept, unless Close came before.
+func (l *Listener) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.done:
+		return
+	default:
+	}
+	if !l.started {
+		l.started = true
+		l.wg.Add(1)
+		go l.loop()
+	}
+}
+
+// Addr is the socket's address.
+func (l *Listener) Addr() net.Addr { return l.l.Addr() }
+
+// Close stops accepting, removes the socket, closes connections nobody has
+// taken yet, and waits for route to return where it is being asked.
+func (l *Listener) Close() error {
+	err := l.l.Close()
+	l.end(nil)
+	l.wg.Wait()
+	return err
+}
+
+func (l *Listener) end(err error) {
+	l.stop.Do(func() {
+		l.mu.Lock()
+		l.err = err
+		close(l.done)
+		for c := range l.deciding {
+			c.SetReadDeadline(time.Unix(1, 0))
+		}
+		l.mu.Unlock()
+	})
+}
+
+// loop ends when the listener is closed.
+func (l *Listener) loop() {
+	defer l.wg.Done()
+	for {
+		c, err := l.l.AcceptUnix()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				l.end(nil)
+				return
+			}
+			if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) &&
+				!errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.ENOMEM) &&
+				!errors.Is(err, unix.ECONNABORTED) {
+				l.end(err)
+				return
+			}
+			select {
+			case <-time.After(acceptPause):
+			case <-l.done:
+				return
+			}
+			continue
+		}
+		l.wg.Add(1)
+		go l.decide(c)
+	}
+}
+
+func (l *Listener) decide(c *net.UnixConn) {
+	defer l.wg.Done()
+	if !l.enter(c) {
+		c.Close()
+		return
+	}
+	if _, uid, err := PeerCred(c); err != nil || uid != l.uid {
+		l.leave(c)
+		refuse(c, l.Refusal)
+		return
+	}
+	line, err := peekLine(c)
+	l.leave(c)
+	if err != nil {
+		c.Close()
+		return
+	}
+	if l.route != nil && l.route(line, c) {
+		return
+	}
+	select {
+	case l.ready <- c:
+	case <-l.done:
+		c.Close()
+	}
+}
+
+// enter makes c known to end, which cuts its waiting short, and sets the limit
+// under the same lock so that it cannot undo that.
+func (l *Listener) enter(c *net.UnixConn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.done:
+		return false
+	default:
+	}
+	c.SetReadDeadline(time.Now().Add(silentLimit))
+	l.deciding[c] = true
+	return true
+}
+
+func (l *Listener) leave(c *net.UnixConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.deciding, c)
+	c.SetReadDeadline(time.Time{})
+}
+
+// refuse answers and lets the peer read it: closing with its request unread
+// would show it a reset instead.
+func refuse(c *net.UnixConn, answer []byte) {
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Second))
+	c.Write(answer)
+	c.CloseWrite()
+	buf := make([]byte, 4096)
+	for total := 0; total < 1<<20; {
+		n, err := c.Read(buf)
+		total += n
+		if err != nil {
+			return
+		}
+	}
+}
+
+// peekLine waits for a first line, at most peekSize bytes of it.
+func peekLine(c *net.UnixConn) (string, error) {
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return "", err
+	}
+	buf := make([]byte, peekSize)
+	var line string
+	var perr error
+	err = rc.Read(func(fd uintptr) bool {
+		n, _, err := unix.Recvfrom(int(fd), buf, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		for err == unix.EINTR {
+			n, _, err = unix.Recvfrom(int(fd), buf, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		}
+		switch {
+		case err == unix.EAGAIN:
+			return false
+		case err != nil:
+			perr = os.NewSyscallError("recvfrom", err)
+			return true
+		case n == 0:
+			perr = net.ErrClosed
+			return true
+		}
+		if i := bytes.IndexByte(buf[:n], '\n'); i >= 0 {
+			n = i
+		} else if n < len(buf) {
+			// Part of a line. The runtime's poller is edge-triggered, so
+			// this waits for more bytes and does not spin on these.
+			return false
+		}
+		line = strings.TrimSuffix(string(buf[:n]), "\r")
+		return true
+	})
+	if err == nil {
+		err = perr
+	}
+	return line, err
+}
+
+// ParseLine gives the method and the path, without query, of a request line
+// as a Listener hands it out. ok is false when the path is not all there.
+func ParseLine(line string) (method, path string, ok bool) {
+	method, rest, ok := strings.Cut(line, " ")
+	if !ok || method == "" {
+		return "", "", false
+	}
+	end := strings.IndexAny(rest, " ?")
+	if end < 0 || !strings.HasPrefix(rest, "/") {
+		return "", "", false
+	}
+	return method, rest[:end], true
+}

@@ -128,7 +128,7 @@ type call struct {
 	method, url string
 	body        any // nil, []byte as it is, or a value sent as JSON
 	accept      string
-	anyVersion  bool // answer may come from another protocol version
+	anyVersion  bool // neither side minds which protocol the other speaks
 }
 
 // daemonURL is for what the daemon answers itself.
@@ -202,7 +202,9 @@ func (c *Client) send(req *http.Request, k call) (*http.Response, error) {
 		req.Header.Set("Accept", k.accept)
 	}
 	req.Header.Set("User-Agent", "")
-	req.Header.Set("Conch-Protocol", strconv.Itoa(conch.ProtocolVersion))
+	if !k.anyVersion {
+		req.Header.Set("Conch-Protocol", strconv.Itoa(conch.ProtocolVersion))
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, err

@@ -86,20 +86,26 @@ type Gone struct {
 // Reset ends a session's shell and all its processes and starts a clean shell
 // under the same label.
 func (c *Client) Reset(ctx context.Context, session string) (*Gone, error) {
-	return c.end(ctx, session, "/reset")
+	u, err := c.sessionURL(session, "/reset", nil)
+	if err != nil {
+		return nil, err
+	}
+	return c.end(ctx, u)
 }
 
 // Close ends a session for good, every process of it included. Its output is
 // kept until pruned.
 func (c *Client) Close(ctx context.Context, session string) (*Gone, error) {
-	return c.end(ctx, session, "/close")
-}
-
-func (c *Client) end(ctx context.Context, session, path string) (*Gone, error) {
-	u, err := c.sessionURL(session, path, nil)
+	agent, label, err := c.Resolve(session)
 	if err != nil {
 		return nil, err
 	}
+	// To the daemon's host: a pooled connection of the session's own would
+	// ask the keeper, which does not close itself.
+	return c.end(ctx, daemonURL("/sessions/"+agent+"/"+label+"/close", nil))
+}
+
+func (c *Client) end(ctx context.Context, u string) (*Gone, error) {
 	var g Gone
 	if err := c.json(ctx, call{method: http.MethodPost, url: u}, &g); err != nil {
 		return nil, err

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"io"
 	"os"
-	"os/signal"
 	"syscall"
 	"time"
 
@@ -46,7 +44,7 @@ func daemonMain(args []string) int {
 	return 0
 }
 
-// serve runs the daemon until it is told to leave, by a request or by INT or TERM.
+// serve runs the daemon until it is told to leave, by a request or a signal.
 func serve(ctx context.Context, home string, auto bool, idle time.Duration, ready func()) error {
 	home, err := client.Home(home)
 	if err != nil {
@@ -56,13 +54,9 @@ func serve(ctx context.Context, home string, auto bool, idle time.Duration, read
 	if err != nil {
 		return conch.Errorf(conch.Internal, "cannot find my own executable: %v", err)
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	err = daemon.Run(ctx, daemon.Options{Home: home, Version: version, Exe: exe, AutoStarted: auto, IdleExit: idle, Ready: ready})
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
+	return daemon.Run(ctx, daemon.Options{
+		Home: home, Version: version, Exe: exe, AutoStarted: auto, IdleExit: idle, Ready: ready,
+	})
 }
 
 type nopWriter struct{}

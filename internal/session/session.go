@@ -210,7 +210,7 @@ func (s *Session) Info(ctx context.Context) (conch.SessionInfo, error) {
 		return info, nil
 	}
 	// What is known without asking, for a keeper that does not answer.
-	info.Live, info.KeeperPID = true, l.keeper.PID
+	info.KeeperPID = l.keeper.PID
 	var asked conch.SessionInfo
 	if err := s.call(ctx, l, http.MethodGet, "", &asked); err != nil {
 		return info, err
@@ -218,7 +218,7 @@ func (s *Session) Info(ctx context.Context) (conch.SessionInfo, error) {
 	return asked, nil
 }
 
-// Env is the current environment of the session's shell.
+// Env is the current environment of the session's shell, for another's start.
 func (s *Session) Env(ctx context.Context) (map[string]string, error) {
 	l, err := s.running(ctx)
 	if err != nil {
@@ -233,7 +233,13 @@ func (s *Session) Env(ctx context.Context) (map[string]string, error) {
 		return nil, conch.Errorf(conch.Unsupported, "the keeper of session %s cannot give its environment", s.spec.Label).
 			Hint("make the session without --inherit-env")
 	}
-	return out.Env, err
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range dropped {
+		delete(out.Env, k)
+	}
+	return out.Env, nil
 }
 
 // Ended reports what closing a session took.

@@ -402,9 +402,6 @@ func TestCloseEndsEverything(t *testing.T) {
 }
 
 func TestCloseStoppedKeeper(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for the shutdown limit")
-	}
 	home := newHome(t)
 	st := open(t, home)
 	s := obtain(t, st, "main")

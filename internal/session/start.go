@@ -89,6 +89,10 @@ func (s *Session) start(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
+// settings are the daemon's own variables that are meant for keepers. They do
+// not go on to the shell.
+var settings = []string{"CONCH_QUEUE_LIMIT", "CONCH_TAPE_LIMIT", fault.Variable}
+
 // spawn runs a keeper and waits until it serves. The keeper has a process
 // session of its own, so that nothing sent to the daemon's group or terminal
 // reaches it, nor the other way round.
@@ -105,8 +109,10 @@ func (s *Session) spawn(ctx context.Context) (*os.Process, error) {
 	defer r.Close()
 	cmd := exec.Command(s.st.exe, "keeper", s.dir)
 	cmd.Env = environment(s.st.login, s.st.home, s.spec)
-	if v := os.Getenv(fault.Variable); v != "" {
-		cmd.Env = append(cmd.Env, fault.Variable+"="+v)
+	for _, k := range settings {
+		if v, ok := os.LookupEnv(k); ok {
+			cmd.Env = append(cmd.Env, k+"="+v)
+		}
 	}
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = w, log

@@ -91,8 +91,9 @@ func (s *Session) Handover(c syscall.Conn, head []byte) error {
 
 func (l *link) hand(c syscall.Conn, head []byte) error {
 	err := l.pass.Pass(c, head)
-	if err != nil {
-		// The reader of ctl then learns of it and finds out what is the matter.
+	if errors.Is(err, sock.ErrBroken) || errors.Is(err, os.ErrDeadlineExceeded) {
+		// The reader of ctl then finds out what is the matter. It knows by
+		// itself of a keeper that died, and other errors are not the link's.
 		l.ctl.CloseRead()
 	}
 	return err
@@ -250,7 +251,7 @@ type Ended struct {
 
 // The limits of a start and an end. A keeper is ready in milliseconds; a
 // loaded machine and a large tape to mend are what these leave room for.
-const (
+var (
 	startLimit    = 30 * time.Second
 	shutdownLimit = 30 * time.Second
 	deathLimit    = 5 * time.Second

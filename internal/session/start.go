@@ -54,12 +54,13 @@ func storageError(err error) error {
 func (s *Session) start(ctx context.Context) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	lock, err := TryLock(filepath.Join(s.dir, lockFile))
-	if Held(err) {
-		return s.adopt(ctx, nil)
-	}
+	l, lock, err := s.settle(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if l != nil {
+		s.watch(l)
+		return l, nil
 	}
 	_, err = s.sweep(ctx)
 	lock.Unlock()
@@ -78,8 +79,7 @@ func (s *Session) start(ctx context.Context) (*link, error) {
 		return nil, err
 	}
 	fault.Point("start.spawned")
-	l, err := s.connect(ctx)
-	if err != nil {
+	if l, err = s.connect(ctx); err != nil {
 		child.Kill()
 		child.Wait()
 		return nil, err

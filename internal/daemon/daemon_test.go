@@ -500,6 +500,7 @@ func TestCloseHistoryPrune(t *testing.T) {
 func TestNewAndParent(t *testing.T) {
 	d := start(t, newHome(t))
 	d.mustExec("p", "cd /usr; export FROM=parent LATE='a\nb'; PLAIN=1")
+	d.mustExec("p", "true") // starts only when the one before is in the checkpoint
 	var info conch.SessionInfo
 	req := map[string]any{"label": "c:1", "parent": "p", "inherit_env": true, "env": map[string]string{"FROM": "me"}}
 	if err := d.do("POST", "/v1/sessions", req, &info); err != nil || info.Cwd != "/usr" || info.Label != "c:1" || info.KeeperPID == 0 {

@@ -28,7 +28,15 @@ func (s *Session) build(ctx context.Context) error {
 	}
 	if err == nil {
 		fault.Point("create.written")
+		// The directory's own name must be on the disk too before anybody is
+		// told of the session; the keeper need not wait for that.
+		synced := make(chan error, 1)
+		go func() { synced <- syncDir(filepath.Dir(s.dir)) }()
 		_, err = s.start(context.WithoutCancel(ctx))
+		if serr := <-synced; err == nil && serr != nil {
+			err = serr
+			s.abandon()
+		}
 	}
 	if err != nil {
 		s.gone = true
@@ -39,6 +47,23 @@ func (s *Session) build(ctx context.Context) error {
 		return storageError(err)
 	}
 	return nil
+}
+
+// abandon ends the keeper of a session that is not to be. Under turn.
+func (s *Session) abandon() {
+	ctx := context.Background()
+	if _, err := s.end(ctx); err != nil {
+		s.st.log.Error("abandon", "session", s.spec.ID, "err", err)
+	}
+	lock, err := s.seize(ctx)
+	if err != nil {
+		s.st.log.Error("abandon", "session", s.spec.ID, "err", err)
+		return
+	}
+	defer lock.Unlock()
+	if _, err := s.sweep(ctx); err != nil {
+		s.st.log.Error("abandon", "session", s.spec.ID, "err", err)
+	}
 }
 
 // storageError gives a full disk its kind.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/client"
+	"github.com/conchsh/conch/internal/daemon"
 )
 
 // daemonMain is the hidden verb `daemon`, by which clients start the daemon in
@@ -57,22 +58,11 @@ func serve(ctx context.Context, home string, auto bool, idle time.Duration, read
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	err = runDaemon(ctx, daemonOptions{home: home, exe: exe, auto: auto, idle: idle, ready: ready})
+	err = daemon.Run(ctx, daemon.Options{Home: home, Version: version, Exe: exe, AutoStarted: auto, IdleExit: idle, Ready: ready})
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
-}
-
-type daemonOptions struct {
-	home, exe string
-	auto      bool
-	idle      time.Duration
-	ready     func()
-}
-
-func runDaemon(ctx context.Context, o daemonOptions) error {
-	return conch.Errorf(conch.Unsupported, "daemon: not wired")
 }
 
 type nopWriter struct{}

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Installs what the tests need beyond Go: bash, the C compiler of the race
+# detector, and programs the tests use as an independent opinion.
+set -eu
+
+need=
+has() { command -v "$1" >/dev/null 2>&1 || need="$need $2"; }
+has bash bash
+has gcc gcc
+has ps procps
+has setsid util-linux
+has python3 python3-minimal
+has tmux tmux
+has curl curl
+has git git
+[ -e /usr/include/stdlib.h ] || need="$need libc6-dev"
+[ -z "$need" ] && exit 0
+
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+	echo "installing:$need"
+	apt-get update -q >/dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $need >/dev/null
+else
+	echo "the tests need:$need (install them, or run make as root on Debian)" >&2
+	exit 1
+fi

@@ -127,6 +127,7 @@ func Main(dir, version string) int {
 	// A keeper is idle most of its life and there may be a thousand of them:
 	// trade a little work for memory.
 	debug.SetGCPercent(50)
+	proc.Detach()
 	k := &Keeper{dir: dir, home: filepath.Dir(filepath.Dir(dir)), version: version, log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 128<<10), forks: make(chan func())}
 	ctl, err := k.open()

@@ -408,6 +408,12 @@ func (k *Keeper) conclude(c *command, r *conch.Result) {
 			k.state.Last = k.last
 		}
 	}
+	if k.sh == nil && c.dead != nil && !k.blocked {
+		// The next command should find a shell, and people see one.
+		if err := k.ensureShell(&command{}); err != nil {
+			k.log.Warn("restart shell", "err", err)
+		}
+	}
 	if k.spare == nil && !k.blocked {
 		k.spare, _ = k.makeStreams() // tried again, and reported, at the next start
 	}

@@ -355,7 +355,8 @@ func (s *Shell) CanAbort() bool {
 	return err == nil && mask&(1<<(uint(AbortSignal)-1)) != 0
 }
 
-// OpenDescriptors counts descriptors the user opened in the shell (3 and up).
+// OpenDescriptors counts the descriptors the user opened in the shell: all but the
+// standard ones and the copy of stderr that bash keeps for itself.
 func (s *Shell) OpenDescriptors() int {
 	ents, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.PID))
 	if err != nil {
@@ -363,7 +364,7 @@ func (s *Shell) OpenDescriptors() int {
 	}
 	n := 0
 	for _, e := range ents {
-		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 && fd != 255 {
 			n++
 		}
 	}

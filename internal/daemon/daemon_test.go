@@ -680,3 +680,61 @@ func TestManyClientsLeaveNothing(t *testing.T) {
 		t.Errorf("took %v: those who left were waited for", took)
 	}
 }
+
+// A daemon that dies in the middle of a sweep leaves the rest to the next one,
+// and a command is recorded as lost once.
+func TestKilledInSweep(t *testing.T) {
+	for _, point := range []string{"sweep.ended", "sweep.marked"} {
+		t.Run(point, func(t *testing.T) {
+			home := newHome(t)
+			d := start(t, home)
+			var info conch.SessionInfo
+			d.mustExec("main", "X=kept")
+			if err := d.do("GET", "/v1/sessions/me/main", nil, &info); err != nil {
+				t.Fatal(err)
+			}
+			go d.exec("main", "echo partial; sleep 1000") // ends with the keeper
+			eventually(t, "command runs", 10*time.Second, func() bool {
+				var h []conch.HistoryEntry
+				return d.do("GET", "/v1/sessions/me/main/history", nil, &h) == nil && len(h) == 2 && h[1].StdoutBytes > 0
+			})
+			d.kill(syscall.SIGKILL)
+			d = launch(t, home, nil, []string{fault.Variable + "=" + point})
+			d.ready()
+			syscall.Kill(info.KeeperPID, syscall.SIGKILL)
+			select {
+			case <-d.gone:
+			case <-time.After(10 * time.Second):
+				t.Fatal("the point was not passed")
+			}
+			d = start(t, home)
+			if got := d.mustExec("main", "echo $X").Stdout; got != "kept\n" {
+				t.Errorf("X is %q", got)
+			}
+			if err := closeMain(d); err != nil {
+				t.Fatal(err)
+			}
+			var h []conch.HistoryEntry
+			if err := d.do("GET", "/v1/sessions/me/main/history", nil, &h); err != nil || len(h) != 3 || h[1].Status != conch.StatusLost || h[1].StdoutBytes != 8 {
+				t.Errorf("history: %+v, %v", h, err)
+			}
+		})
+	}
+}
+
+// A client inside a session may be the one that starts the daemon. It must not
+// be ended with that session.
+func TestDaemonTakesItsMarkOff(t *testing.T) {
+	home := newHome(t)
+	if err := proc.SetMark(os.Getpid(), proc.MakeMark(uint32(os.Getpid()), 1)); err != nil {
+		t.Skipf("no marks here: %v", err)
+	}
+	d := launch(t, home, nil, nil)
+	if err := proc.SetMark(os.Getpid(), 0); err != nil {
+		t.Fatal(err)
+	}
+	d.ready()
+	if m, ok := proc.MarkOf(d.cmd.Process.Pid); ok {
+		t.Errorf("the daemon carries mark %v", m)
+	}
+}

@@ -500,22 +500,24 @@ func (k *Keeper) postStdin(w http.ResponseWriter, r *http.Request) {
 
 // getEnv is the exported environment after the last command.
 func (k *Keeper) getEnv(w http.ResponseWriter, r *http.Request) {
-	var env map[string]string
-	if !k.do(func() {
-		if k.state != nil {
-			env = k.state.Environ()
-		} else {
-			env = map[string]string{}
-			for _, kv := range shellEnv() {
-				name, v, _ := strings.Cut(kv, "=")
-				env[name] = v
-			}
-		}
-	}) {
+	ch := make(chan map[string]string, 1)
+	if !k.do(func() { k.afterCheckpoint(func() { ch <- k.environ() }) }) {
 		sendError(w, k.closedError())
 		return
 	}
-	sendJSON(w, map[string]any{"env": env})
+	sendJSON(w, map[string]any{"env": <-ch})
+}
+
+func (k *Keeper) environ() map[string]string {
+	if k.state != nil {
+		return k.state.Environ()
+	}
+	env := map[string]string{}
+	for _, kv := range shellEnv() {
+		name, v, _ := strings.Cut(kv, "=")
+		env[name] = v
+	}
+	return env
 }
 
 func (k *Keeper) getLog(w http.ResponseWriter, r *http.Request) {

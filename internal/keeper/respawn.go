@@ -379,7 +379,14 @@ func (k *Keeper) readCheckpoint() {
 }
 
 func (k *Keeper) checkpointDone(st *shell.State, err error) {
+	after := k.ckpt.after
+	k.ckpt.after = nil
 	k.abandonCheckpoint()
+	defer func() {
+		for _, f := range after {
+			f()
+		}
+	}()
 	if err != nil {
 		// Without a checkpoint the promise that state survives cannot be
 		// kept: better the state before than a shell that cannot be saved.

@@ -95,8 +95,9 @@ type Keeper struct {
 	watch      [2]*proc.ChildWatch // children of the shell, and of this process
 	pending    *conch.ShellReport
 	lastActive time.Time
-	histSynced int // entries the shell's own history has
-	failures   int // shells in a row that died before doing anything
+	histSynced int       // entries the shell's own history has
+	failures   int       // shells in a row that died before doing anything
+	trimAt     time.Time // when to give memory back, if nothing happens until then
 	dirty      bool
 	syncAt     time.Time
 	stopping   func() // set: the session ends

@@ -133,6 +133,7 @@ func (k *Keeper) nextDue() time.Time {
 	if k.dirty {
 		sooner(k.syncAt)
 	}
+	sooner(k.trimAt)
 	return next
 }
 
@@ -146,6 +147,12 @@ func (k *Keeper) onTime(now time.Time) {
 				k.log.Warn("sync tape", "err", err)
 			}
 		}()
+	}
+	if due(k.trimAt) {
+		k.trimAt = time.Time{}
+		if k.cur == nil && len(k.streams) <= 2 {
+			go trim() // ends at once
+		}
 	}
 	if k.ckpt != nil && due(k.ckpt.limit) {
 		k.checkpointStuck()

@@ -27,6 +27,9 @@ const (
 	watchNext  = 1500 * time.Millisecond
 )
 
+// trimAfter is how long a session is idle before its keeper gives memory back.
+const trimAfter = 3 * time.Second
+
 // spare is a pair of FIFOs made ahead of need.
 type spare struct{ out, err *stream }
 
@@ -392,6 +395,7 @@ func (k *Keeper) conclude(c *command, r *conch.Result) {
 	// Whoever waited runs now, on this thread; the rest is nobody's wait.
 	runtime.Gosched()
 	k.lastActive = time.Now()
+	k.trimAt = k.lastActive.Add(trimAfter)
 	k.index.Forget(k.tape.Oldest())
 	if c.backFD > 0 {
 		// The shell walks back through it right after its report; a

@@ -24,7 +24,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/conchsh/conch"
 )
@@ -63,15 +62,7 @@ type Client struct {
 // New gives a client. It touches neither disk nor network.
 func New(o Options) *Client {
 	c := &Client{o: o}
-	c.http.Transport = &http.Transport{
-		DialContext:         c.dial,
-		DisableCompression:  true,
-		MaxIdleConnsPerHost: 16,
-		IdleConnTimeout:     90 * time.Second,
-		// Output arrives in chunks of this order; net/http's 4 KiB would cut
-		// each into many reads.
-		ReadBufferSize: 128 << 10,
-	}
+	c.http.Transport = &transport{dial: c.dial}
 	return c
 }
 

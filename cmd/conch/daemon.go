@@ -11,6 +11,7 @@ import (
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/client"
 	"github.com/conchsh/conch/internal/daemon"
+	"github.com/conchsh/conch/internal/proc"
 )
 
 // daemonMain is the hidden verb `daemon`, by which clients start the daemon in
@@ -23,6 +24,7 @@ func daemonMain(args []string) int {
 	if err := fs.Parse(args); err != nil {
 		return statusFailed
 	}
+	proc.Detach(*readyFD)
 	var w io.WriteCloser = nopWriter{}
 	if *readyFD >= 0 {
 		// Inherited without close-on-exec: a keeper that got it too would

@@ -108,6 +108,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer store.Close()
 
+	// Empty once no keeper is left; otherwise this fails, as it should.
+	defer os.Remove(sock.MemoryPath(home))
+
 	path, err := sock.Path(home, "d.sock")
 	if err != nil {
 		return homeError(home, err)

@@ -53,7 +53,8 @@ func (h *Host) New(ctx context.Context, r NewRequest) (conch.SessionInfo, error)
 	if err != nil {
 		return conch.SessionInfo{}, err
 	}
-	return s.Info(ctx)
+	info, _ := s.Info(ctx) // it was made; a keeper slow to describe itself does not change that
+	return info, nil
 }
 
 // inherit fills in what comes from the parent: the directory it is in at this

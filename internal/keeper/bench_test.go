@@ -19,4 +19,6 @@ func BenchmarkExecTrue(b *testing.B) {
 	}
 	sort.Slice(d, func(i, j int) bool { return d[i] < d[j] })
 	b.ReportMetric(float64(d[len(d)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(d[len(d)*99/100].Microseconds()), "p99-µs")
+	b.ReportMetric(float64(d[len(d)-1].Microseconds()), "max-µs")
 }

@@ -7,15 +7,16 @@
 // checkpoint of the shell's state and starts the shell again from it when a command
 // took it down.
 //
-// One goroutine, the loop, owns all of that. It runs on the process's first thread,
-// so that every child and every orphan belongs to that thread, and sleeps in poll(2)
-// on the wake pipe, the shell's status, its sinks, and every stream that still has a
-// writer. Whatever others want, they hand to it as a function (Keeper.do); they read
-// a command's fields only after its done channel is closed.
+// All of that is one state, guarded by one lock. The loop goroutine sleeps in
+// poll(2), without the lock, on the wake pipe, the shell's status, its sinks and
+// every stream that still has a writer, and holds the lock whenever it is awake;
+// whatever others want, they do as one step between two of its rounds (Keeper.do),
+// so a request reaches the shell without waiting for a thread to wake. A command's
+// fields are read without the lock only after its done channel is closed.
 //
 // Other goroutines: one per HTTP connection (ends with the connection, or with the
 // process), one per control connection of a daemon (ends with it), one that turns
-// SIGCHLD and SIGTERM into work for the loop (ends with the process), one per command
+// SIGCHLD and SIGTERM into steps (ends with the process), one per command
 // that is being ended (ends when its processes are gone), one per open stdin (ends
 // when it is closed), and the syncer (ends with the process).
 package keeper

@@ -108,7 +108,7 @@ func (k *Keeper) closedError() error {
 // getInfo describes the session.
 func (k *Keeper) getInfo(w http.ResponseWriter, r *http.Request) {
 	var info conch.SessionInfo
-	if !k.ask(func() { info = k.info() }) {
+	if !k.do(func() { info = k.info() }) {
 		sendError(w, k.closedError())
 		return
 	}
@@ -217,7 +217,7 @@ func (k *Keeper) submit(q conch.ExecRequest, peerPID int) (*command, error) {
 		c.stdin = newStdin(q.Stdin, true)
 	}
 	var err error
-	ok := k.ask(func() {
+	ok := k.do(func() {
 		if err = k.admit(c); err != nil {
 			return
 		}
@@ -228,9 +228,6 @@ func (k *Keeper) submit(q conch.ExecRequest, peerPID int) (*command, error) {
 			c.queueLimit = c.queuedAt.Add(time.Duration(q.QueueTimeoutMS) * time.Millisecond)
 		}
 		k.queue = append(k.queue, c)
-		// Now, not after this round of the loop: it is on the way of every
-		// command.
-		k.advance()
 	})
 	if !ok {
 		return nil, k.closedError()
@@ -316,7 +313,7 @@ func (k *Keeper) lookup(id conch.CommandID) (e history.Entry, live *command, h c
 	if err != nil {
 		return e, nil, h, err
 	}
-	ok := k.ask(func() {
+	ok := k.do(func() {
 		for i, c := range k.queue {
 			if c.n == n {
 				live, h = c, k.describeQueued(c, i+1)
@@ -353,7 +350,7 @@ func (k *Keeper) describeQueued(c *command, pos int) conch.HistoryEntry {
 func (k *Keeper) getHistory(w http.ResponseWriter, r *http.Request) {
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 	list := []conch.HistoryEntry{}
-	ok := k.ask(func() {
+	ok := k.do(func() {
 		for _, e := range k.index.Entries() {
 			list = append(list, k.index.Describe(e, k.longText))
 		}
@@ -423,7 +420,7 @@ func (k *Keeper) postInterrupt(w http.ResponseWriter, r *http.Request) {
 	ch := make(chan conch.Ended, 1)
 	var id conch.CommandID
 	var found bool
-	if !k.ask(func() { id, found = k.interrupt(body.CommandID, ch) }) {
+	if !k.do(func() { id, found = k.interrupt(body.CommandID, ch) }) {
 		sendError(w, k.closedError())
 		return
 	}
@@ -503,22 +500,24 @@ func (k *Keeper) postStdin(w http.ResponseWriter, r *http.Request) {
 
 // getEnv is the exported environment after the last command.
 func (k *Keeper) getEnv(w http.ResponseWriter, r *http.Request) {
-	var env map[string]string
-	if !k.ask(func() {
-		if k.state != nil {
-			env = k.state.Environ()
-		} else {
-			env = map[string]string{}
-			for _, kv := range shellEnv() {
-				name, v, _ := strings.Cut(kv, "=")
-				env[name] = v
-			}
-		}
-	}) {
+	ch := make(chan map[string]string, 1)
+	if !k.do(func() { k.afterCheckpoint(func() { ch <- k.environ() }) }) {
 		sendError(w, k.closedError())
 		return
 	}
-	sendJSON(w, map[string]any{"env": env})
+	sendJSON(w, map[string]any{"env": <-ch})
+}
+
+func (k *Keeper) environ() map[string]string {
+	if k.state != nil {
+		return k.state.Environ()
+	}
+	env := map[string]string{}
+	for _, kv := range shellEnv() {
+		name, v, _ := strings.Cut(kv, "=")
+		env[name] = v
+	}
+	return env
 }
 
 func (k *Keeper) getLog(w http.ResponseWriter, r *http.Request) {

@@ -69,12 +69,13 @@ type Keeper struct {
 	tape  *tape.Tape
 	wakeR int
 	wakeW int
+	forks chan func() // run on the first thread
 
-	mu      sync.Mutex
-	posted  []func() // work for the loop
-	exiting bool
-
-	// What follows belongs to the loop.
+	mu         sync.Mutex // guards all that follows; see do
+	polls      uint64     // changes of what must be polled
+	polled     uint64     // those the loop knows, or is being told
+	alarm      *alarm
+	exiting    bool
 	index      *history.Index
 	next       uint32 // number of the next command
 	queue      []*command
@@ -126,8 +127,9 @@ func Main(dir, version string) int {
 	// A keeper is idle most of its life and there may be a thousand of them:
 	// trade a little work for memory.
 	debug.SetGCPercent(50)
+	proc.Detach()
 	k := &Keeper{dir: dir, home: filepath.Dir(filepath.Dir(dir)), version: version, log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 128<<10)}
+		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 128<<10), forks: make(chan func())}
 	ctl, err := k.open()
 	if err != nil {
 		k.log.Error("keeper cannot start", "err", err)
@@ -138,9 +140,20 @@ func Main(dir, version string) int {
 	fmt.Fprintln(os.Stdout, "ready")
 	os.Stdout.Close()
 	go k.serve(ctl)
-	k.loop()
-	ctl.Close()
-	return 0
+	ended := make(chan struct{})
+	go func() { k.loop(); close(ended) }()
+	// This thread forks: a process's children belong to the thread that made
+	// them, and only the first one is sure to live as long as the process and
+	// is where the kernel puts orphans.
+	for {
+		select {
+		case f := <-k.forks:
+			f()
+		case <-ended:
+			ctl.Close()
+			return 0
+		}
+	}
 }
 
 func (k *Keeper) open() (*net.UnixListener, error) {
@@ -169,6 +182,9 @@ func (k *Keeper) open() (*net.UnixListener, error) {
 		return nil, err
 	}
 	k.wakeR, k.wakeW = p[0], p[1]
+	if k.alarm, err = newAlarm(); err != nil {
+		return nil, err
+	}
 	if err := k.openTape(); err != nil {
 		return nil, err
 	}

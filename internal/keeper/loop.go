@@ -9,51 +9,44 @@ import (
 	"github.com/conchsh/conch/internal/tape"
 )
 
-// do hands f to the loop. It reports false when the session has ended.
+// do runs f as one step of the session: between two rounds of the loop, alone. The
+// loop is woken afterwards, since f may have given it something to wait for. It
+// reports false, without running f, when the session has ended.
 func (k *Keeper) do(f func()) bool {
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.exiting {
-		k.mu.Unlock()
 		return false
 	}
-	first := len(k.posted) == 0
-	k.posted = append(k.posted, f)
-	k.mu.Unlock()
-	if first {
+	f()
+	k.advance()
+	k.alarm.set(k.nextDue())
+	if k.polled != k.polls || k.stopping != nil {
+		// It sleeps on other descriptors than there are now.
+		k.polled = k.polls
 		var b [1]byte
-		unix.Write(k.wakeW, b[:]) // full means it is awake already
+		unix.Write(k.wakeW, b[:])
 	}
 	return true
 }
 
-// ask runs f on the loop and waits for it.
-func (k *Keeper) ask(f func()) bool {
-	done := make(chan struct{})
-	if !k.do(func() { f(); close(done) }) {
-		return false
-	}
-	<-done
-	return true
-}
+// changed takes note that what the loop must poll is not what it polls.
+func (k *Keeper) changed() { k.polls++ }
 
-// loop owns the session until it ends.
+// loop waits for what the session's processes and time bring, until it ends. It
+// holds the lock all the while, except when it sleeps.
 func (k *Keeper) loop() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for {
 		k.advance()
 		if k.stopping != nil && k.cur == nil && len(k.queue) == 0 {
-			k.mu.Lock()
 			k.exiting = true
-			rest := k.posted
-			k.posted = nil
-			k.mu.Unlock()
-			for _, f := range rest {
-				f()
-			}
 			k.stopping()
 			return
 		}
 		fds := k.pollBuf[:0]
-		fds = append(fds, unix.PollFd{Fd: int32(k.wakeR), Events: unix.POLLIN})
+		fds = append(fds, unix.PollFd{Fd: int32(k.wakeR), Events: unix.POLLIN}, unix.PollFd{Fd: int32(k.alarm.fd), Events: unix.POLLIN})
 		if k.sh != nil {
 			fds = append(fds, unix.PollFd{Fd: int32(k.sh.StatusFD()), Events: unix.POLLIN},
 				unix.PollFd{Fd: k.noiseFD(0), Events: unix.POLLIN},
@@ -64,30 +57,42 @@ func (k *Keeper) loop() {
 		for _, s := range streams {
 			fds = append(fds, unix.PollFd{Fd: int32(s.fd), Events: unix.POLLIN})
 		}
-		ck := len(fds)
-		if k.ckpt != nil {
+		ck, ckpt := len(fds), k.ckpt
+		if ckpt != nil {
 			fds = append(fds, unix.PollFd{Fd: int32(k.ckpt.fd), Events: unix.POLLIN})
 		}
 		k.pollBuf = fds
-		if _, err := unix.Poll(fds, k.wait()); err != nil && err != unix.EINTR {
+		sh := k.sh
+		k.alarm.set(k.nextDue())
+		k.polled = k.polls
+		k.mu.Unlock()
+		_, err := unix.Poll(fds, -1)
+		k.mu.Lock()
+		if err != nil && err != unix.EINTR {
 			k.log.Error("poll", "err", err)
 		}
-		sh := k.sh
+		if fds[0].Revents != 0 {
+			var b [8]byte
+			unix.Read(k.wakeR, b[:])
+		}
+		if fds[1].Revents != 0 {
+			k.alarm.clear()
+		}
 		// Output first: whatever was written before the shell reported its
 		// end is in the pipes by the time the report is.
 		for i, s := range streams {
 			if fds[base+i].Revents != 0 {
-				k.readStream(s, fds[base+i].Revents)
+				k.readStream(s, fds[base+i].Revents) // checks that s is still open
 			}
 		}
-		if sh != nil && base == 4 {
-			if fds[2].Revents != 0 {
+		if sh != nil && sh == k.sh {
+			if fds[3].Revents != 0 {
 				k.readNoise(sh.OutFD(), 0)
 			}
-			if fds[3].Revents != 0 {
+			if fds[4].Revents != 0 {
 				k.readNoise(sh.ErrFD(), 1)
 			}
-			if fds[1].Revents != 0 {
+			if fds[2].Revents != 0 {
 				for k.sh == sh {
 					end, ok := sh.ReadStatus()
 					if !ok {
@@ -97,26 +102,15 @@ func (k *Keeper) loop() {
 				}
 			}
 		}
-		if k.ckpt != nil && ck < len(fds) && fds[ck].Revents != 0 {
+		if k.ckpt != nil && k.ckpt == ckpt && fds[ck].Revents != 0 {
 			k.readCheckpoint()
-		}
-		if fds[0].Revents != 0 {
-			var b [64]byte
-			unix.Read(k.wakeR, b[:])
-			k.mu.Lock()
-			work := k.posted
-			k.posted = nil
-			k.mu.Unlock()
-			for _, f := range work {
-				f()
-			}
 		}
 		k.onTime(time.Now())
 	}
 }
 
-// wait is how long poll may sleep: until the next thing that time alone decides.
-func (k *Keeper) wait() int {
+// nextDue is when the next thing is due that time alone decides.
+func (k *Keeper) nextDue() time.Time {
 	next := time.Time{}
 	sooner := func(t time.Time) {
 		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
@@ -139,11 +133,7 @@ func (k *Keeper) wait() int {
 	if k.dirty {
 		sooner(k.syncAt)
 	}
-	if next.IsZero() {
-		return -1
-	}
-	ms := time.Until(next).Milliseconds() + 1
-	return int(min(max(ms, 0), 60_000))
+	return next
 }
 
 // onTime does what is due.

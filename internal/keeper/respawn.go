@@ -59,11 +59,16 @@ func (k *Keeper) ensureShell(c *command) error {
 			c.report.Restored = without(c.report.Restored, "cwd")
 		}
 	}
-	sh, err := shell.Start(cfg)
+	var sh *shell.Shell
+	var err error
+	started := make(chan struct{})
+	k.forks <- func() { sh, err = shell.Start(cfg); close(started) }
+	<-started
 	if err != nil {
 		return storageError(err)
 	}
 	k.sh = sh
+	k.changed()
 	k.ready = false
 	k.noiseEnd = [2]bool{}
 	k.histSynced = 0
@@ -233,6 +238,7 @@ func (k *Keeper) deathReport(hadState bool) *conch.ShellReport {
 func (k *Keeper) dropShell() {
 	k.sh.Close()
 	k.sh = nil
+	k.changed()
 	if k.watch[0] != nil {
 		k.watch[0].Close()
 		k.watch[0] = nil
@@ -340,6 +346,7 @@ func (k *Keeper) takeCheckpoint() {
 		return
 	}
 	k.ckpt = &checkpoint{fd: fd, limit: time.Now().Add(checkpointLimit)}
+	k.changed()
 }
 
 // afterCheckpoint runs f when the checkpoint under way is done, or now.
@@ -372,7 +379,14 @@ func (k *Keeper) readCheckpoint() {
 }
 
 func (k *Keeper) checkpointDone(st *shell.State, err error) {
+	after := k.ckpt.after
+	k.ckpt.after = nil
 	k.abandonCheckpoint()
+	defer func() {
+		for _, f := range after {
+			f()
+		}
+	}()
 	if err != nil {
 		// Without a checkpoint the promise that state survives cannot be
 		// kept: better the state before than a shell that cannot be saved.

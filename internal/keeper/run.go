@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -51,6 +52,9 @@ func (k *Keeper) makeStreams() (*spare, error) {
 		}
 		*s.dst = &stream{fd: fd, kind: s.kind, path: path}
 	}
+	// Polled from now on, so that a command's start is no news to the loop.
+	k.streams = append(k.streams[:len(k.streams):len(k.streams)], sp.out, sp.err)
+	k.changed()
 	return sp, nil
 }
 
@@ -104,7 +108,6 @@ func (k *Keeper) launch(c *command) {
 	}
 	c.out, c.err = sp.out, sp.err
 	c.out.cmd, c.err.cmd = c, c
-	k.streams = append(k.streams, c.out, c.err)
 	k.noise = [2][]byte{}
 
 	run := shell.Command{Text: c.req.Command, Stdin: os.DevNull, Stdout: c.out.path, Stderr: c.err.path, Last: k.last, Env: c.req.Env,
@@ -171,6 +174,9 @@ func (k *Keeper) readStream(s *stream, events int16) {
 func (k *Keeper) take(s *stream, b []byte) {
 	s.seen = true
 	c := s.cmd
+	if c == nil {
+		return // a spare that no command has: nobody but a stranger can have written
+	}
 	if c.failed != nil {
 		return // the tape is full: nothing more can be kept, and the caller is told
 	}
@@ -200,6 +206,7 @@ func (k *Keeper) closeStream(s *stream) {
 		if t == s {
 			// A new slice: the loop may be walking the old one.
 			k.streams = append(append(make([]*stream, 0, len(k.streams)), k.streams[:i]...), k.streams[i+1:]...)
+			k.changed()
 			break
 		}
 	}
@@ -382,6 +389,8 @@ func (k *Keeper) conclude(c *command, r *conch.Result) {
 		k.cur = nil
 	}
 	close(c.done)
+	// Whoever waited runs now, on this thread; the rest is nobody's wait.
+	runtime.Gosched()
 	k.lastActive = time.Now()
 	k.index.Forget(k.tape.Oldest())
 	if c.backFD > 0 {
@@ -397,6 +406,12 @@ func (k *Keeper) conclude(c *command, r *conch.Result) {
 			k.takeCheckpoint()
 		} else if k.state.Last != k.last {
 			k.state.Last = k.last
+		}
+	}
+	if k.sh == nil && c.dead != nil && !k.blocked {
+		// The next command should find a shell, and people see one.
+		if err := k.ensureShell(&command{}); err != nil {
+			k.log.Warn("restart shell", "err", err)
 		}
 	}
 	if k.spare == nil && !k.blocked {

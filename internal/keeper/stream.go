@@ -387,7 +387,7 @@ func (k *Keeper) copyOutput(w http.ResponseWriter, r *http.Request, e history.En
 			select {
 			case <-live.done:
 				follow = false
-				k.ask(func() { e.To = k.tape.End() })
+				k.do(func() { e.To = k.tape.End() })
 			default:
 			}
 			continue

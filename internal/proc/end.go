@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"syscall"
@@ -27,10 +28,14 @@ var shells = []string{"bash", "sh", "dash", "ash", "ksh", "ksh93", "mksh", "zsh"
 const (
 	// freezeLimit bounds how long End chases processes that fork as fast as they are stopped.
 	freezeLimit = 500 * time.Millisecond
-	// settleLimit bounds the wait for a stopped process to be seen stopped. One that
-	// sleeps in the kernel (state D; the parent of a vfork, too) stops only when it wakes, and
-	// runs nothing of its own until then.
-	settleLimit = 20 * time.Millisecond
+	// settleLimit bounds the wait for a process to be seen stopped: on a loaded machine it must
+	// first get to run.
+	settleLimit = time.Second
+	// sleepLimit is the same for one that sleeps in the kernel (state D; the parent of a vfork,
+	// too): it stops only when it wakes, and runs nothing of its own until then.
+	sleepLimit = 20 * time.Millisecond
+	// againAfter is when End first looks for those that its signal came too early for.
+	againAfter = 20 * time.Millisecond
 	// lastWait is for a last step that gives no time: a killed process still needs some to go.
 	lastWait = 2 * time.Second
 )
@@ -77,10 +82,12 @@ func End(ctx context.Context, find func() []ID, steps []Step) Report {
 type target struct {
 	handle
 	info
-	frozen  bool // sent SIGSTOP and not continued since
-	settled bool // seen stopped since
-	struck  bool // given this step's signal
-	held    bool // kept stopped until its children are gone
+	frozen bool // sent SIGSTOP and not continued since
+	struck bool // given this step's signal
+	held   bool // kept stopped until its children are gone
+
+	copied      bool   // when struck it was a copy of its parent, perhaps before an exec
+	struckImage uint64 // its image then
 }
 
 type ender struct {
@@ -97,28 +104,21 @@ func (e *ender) step(ctx context.Context, s Step) bool {
 	}
 	deadline := time.Now().Add(s.Wait)
 	for {
-		e.freeze(ctx)
-		if len(e.targets) == 0 {
-			if e.none() {
-				return true
-			}
-			if time.Now().After(deadline) {
-				return false
-			}
-			continue
+		e.freeze()
+		if len(e.targets) == 0 && e.none() {
+			return true
 		}
-		e.signal = SignalName(s.Signal)
-		for {
+		for pause := againAfter; len(e.targets) > 0; {
+			e.signal = SignalName(s.Signal)
 			e.strike(s.Signal)
-			if e.look(); len(e.targets) == 0 {
-				break
-			}
 			left := time.Until(deadline)
 			if left <= 0 || ctx.Err() != nil {
 				return false
 			}
-			awaitExit(ctx, e.handles(), left)
-			e.look()
+			if !e.await(ctx, min(left, pause)) {
+				e.again(s.Signal)
+				pause *= 2
+			}
 		}
 		// All known ones are gone; what they have left behind is found next.
 		if time.Now().After(deadline) {
@@ -129,41 +129,34 @@ func (e *ender) step(ctx context.Context, s Step) bool {
 
 // none asks twice, since a process can slip through one look at a moving table.
 func (e *ender) none() bool {
-	return len(e.living()) == 0 && len(e.living()) == 0
+	for range 2 {
+		if slices.ContainsFunc(e.find(), func(id ID) bool { return !spared(id) && id.Alive() }) {
+			return false
+		}
+	}
+	return true
 }
 
-// living is what find finds, less the caller and what is dead.
-func (e *ender) living() []ID {
-	self := os.Getpid()
-	return slices.DeleteFunc(slices.Clone(e.find()), func(id ID) bool {
-		return id.PID == self || id.PID <= 1 || !id.Alive()
-	})
-}
+// spared are those that End does not touch whatever find says.
+func spared(id ID) bool { return id.PID <= 1 || id.PID == os.Getpid() }
 
-// freeze stops all that find finds until it finds nothing that is not stopped.
-func (e *ender) freeze(ctx context.Context) {
+// freeze stops all that find finds until it finds nothing that is not stopped. Known targets that find
+// does not give any more are still to be ended.
+func (e *ender) freeze() {
 	deadline := time.Now().Add(freezeLimit)
 	for {
-		var fresh []*target
-		for _, id := range e.living() {
-			t := e.targets[id]
-			if t == nil {
-				h, err := open(id)
-				if err != nil {
-					continue
-				}
-				t = &target{handle: h}
-				e.targets[id] = t
+		for _, id := range e.find() {
+			if e.targets[id] != nil || spared(id) {
+				continue
+			}
+			if h, err := open(id); err == nil {
+				e.targets[id] = &target{handle: h}
 				e.count++
 			}
-			if !t.frozen {
-				fresh = append(fresh, t)
-			}
 		}
-		// Known ones that find does not give any more are still ours to end.
-		e.look()
+		var fresh []*target
 		for _, t := range e.targets {
-			if !t.frozen && !slices.Contains(fresh, t) {
+			if !t.frozen && e.look(t) {
 				fresh = append(fresh, t)
 			}
 		}
@@ -171,11 +164,10 @@ func (e *ender) freeze(ctx context.Context) {
 			return
 		}
 		e.parentsFirst(fresh)
-		for _, t := range fresh {
-			t.handle.signal(syscall.SIGSTOP) // an error: gone, or not ours to signal
-			t.frozen, t.settled = true, false
-		}
-		e.settle(ctx)
+		e.settle(slices.DeleteFunc(fresh, func(t *target) bool {
+			t.frozen = true
+			return t.handle.signal(syscall.SIGSTOP) != nil // gone, or not ours to signal
+		}))
 		if time.Now().After(deadline) {
 			return
 		}
@@ -184,39 +176,60 @@ func (e *ender) freeze(ctx context.Context) {
 
 // settle waits until all are seen stopped. A fork under way when SIGSTOP comes is completed, so
 // only then is the set of children final. Nothing tells when a process that is
-// not one's own child stops: this looks again, at first without a pause.
-func (e *ender) settle(ctx context.Context) {
+// not one's own child stops: this looks again, at first almost at once.
+func (e *ender) settle(ts []*target) {
 	start := time.Now()
-	pause := 20 * time.Microsecond
-	for {
-		e.look()
-		waiting := false
-		for _, t := range e.targets {
-			t.settled = t.settled || !t.frozen || t.info.stopped(t.id.PID)
-			waiting = waiting || !t.settled
-		}
-		if !waiting || time.Since(start) > settleLimit {
+	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
+		since := time.Since(start)
+		ts = slices.DeleteFunc(ts, func(t *target) bool {
+			return !e.look(t) || t.info.stopped(t.id.PID) || t.info.state == 'D' && since > sleepLimit
+		})
+		if len(ts) == 0 || since > settleLimit {
 			return
 		}
-		awaitExit(context.WithoutCancel(ctx), nil, pause)
-		pause = min(2*pause, time.Millisecond)
+		awaitExit(context.Background(), nil, pause)
 	}
 }
 
-// look refreshes what is known of the targets and drops the dead.
-func (e *ender) look() {
-	for id, t := range e.targets {
-		in, err := look(id.PID)
-		if err == nil && in.start == id.Start && in.alive() {
-			t.info = in
-			continue
-		}
-		if err != nil && err != syscall.ESRCH {
-			continue // could not be read (descriptors used up): not a proof of death
-		}
-		t.close()
-		delete(e.targets, id)
+// await waits for exits and drops the targets that are gone. It reports whether there were any.
+func (e *ender) await(ctx context.Context, limit time.Duration) bool {
+	before := len(e.targets)
+	ts := slices.Collect(maps.Values(e.targets))
+	hs := make([]handle, len(ts))
+	for i, t := range ts {
+		hs[i] = t.handle
 	}
+	for _, i := range awaitExit(ctx, hs, limit) {
+		e.look(ts[i])
+	}
+	return len(e.targets) < before
+}
+
+// again gives sig once more to those that were struck between fork and exec: until it has put its
+// signals in order, the child of a shell has the shell's handlers, which drop INT, and then it is another program that
+// has never heard of it.
+func (e *ender) again(sig syscall.Signal) {
+	for _, t := range e.targets {
+		if t.copied && e.look(t) && t.info.image != t.struckImage {
+			t.copied = false
+			t.handle.signal(sig)
+		}
+	}
+}
+
+// look refreshes what is known of a target; if it is gone, it drops it and returns false.
+func (e *ender) look(t *target) bool {
+	in, err := look(t.id.PID)
+	if err == nil && in.start == t.id.Start && in.alive() {
+		t.info = in
+		return true
+	}
+	if err != nil && err != syscall.ESRCH {
+		return true // could not be read, for want of descriptors perhaps: no proof of death
+	}
+	t.close()
+	delete(e.targets, t.id)
+	return false
 }
 
 // strike gives sig to the targets that have not had it and continues them, children first; held parents wait for a later call.
@@ -243,6 +256,9 @@ func (e *ender) strike(sig syscall.Signal) {
 			t.handle.signal(extra)
 		}
 		t.struck = true
+		up, err := look(t.ppid)
+		t.copied = err == nil && up.image == t.info.image && up.image != 0
+		t.struckImage = t.info.image
 		ready = append(ready, t)
 	}
 	for _, t := range ready {
@@ -254,6 +270,9 @@ func (e *ender) strike(sig syscall.Signal) {
 func (e *ender) extra(t *target, sig syscall.Signal, parent bool) (extra syscall.Signal, hold bool) {
 	if sig == syscall.SIGKILL {
 		return 0, false
+	}
+	if t.held && parent {
+		return 0, true
 	}
 	pid := t.id.PID
 	ignored := ignores(pid, sig)
@@ -309,14 +328,6 @@ func (e *ender) parentsFirst(ts []*target) {
 		depths[t] = depth
 	}
 	slices.SortStableFunc(ts, func(a, b *target) int { return depths[a] - depths[b] })
-}
-
-func (e *ender) handles() []handle {
-	hs := make([]handle, 0, len(e.targets))
-	for _, t := range e.targets {
-		hs = append(hs, t.handle)
-	}
-	return hs
 }
 
 // release continues what is still stopped and lets go of all.

@@ -106,6 +106,7 @@ type info struct {
 	ppid    int
 	threads int
 	start   uint64
+	image   uint64             // differs after exec, is the parent's after fork; 0 if not known
 	wait    syscall.WaitStatus // of a zombie, where the system shows it
 }
 

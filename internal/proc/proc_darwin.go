@@ -166,14 +166,19 @@ func (h handle) signal(sig syscall.Signal) error {
 // lookAgain is how often processes are looked at.
 const lookAgain = 5 * time.Millisecond
 
-// awaitExit returns after a short while, the limit, or when ctx has ended; the caller looks.
-func awaitExit(ctx context.Context, _ []handle, limit time.Duration) {
+// awaitExit returns after a short while, the limit, or when ctx has ended, with the indices of all: only a look can tell.
+func awaitExit(ctx context.Context, hs []handle, limit time.Duration) []int {
 	timer := time.NewTimer(min(limit, lookAgain))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+	all := make([]int, len(hs))
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 // SignalName returns the name of a signal, such as SIGKILL.

@@ -27,17 +27,14 @@ func BootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// readProc reads a small file whole, without os.File's poller registration, which costs as much
-// again for /proc. The result shares buf when it fits.
-func readProc(path string, buf []byte) ([]byte, error) {
-	var fd int
-	for {
-		var err error
-		if fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
-			break
-		} else if err != unix.EINTR {
-			return nil, err
-		}
+// readProc reads a small file whole. It goes without os.File, whose poller costs as much again
+// for /proc. The result shares buf when it fits.
+func readProc(path string, buf []byte) ([]byte, error) { return readAt(unix.AT_FDCWD, path, buf) }
+
+func readAt(dir int, path string, buf []byte) ([]byte, error) {
+	fd, err := openProc(dir, path, 0)
+	if err != nil {
+		return nil, err
 	}
 	defer unix.Close(fd)
 	buf = buf[:0]
@@ -45,6 +42,7 @@ func readProc(path string, buf []byte) ([]byte, error) {
 		if len(buf) == cap(buf) {
 			buf = slices.Grow(buf, 4096)
 		}
+		room := cap(buf) - len(buf)
 		n, err := unix.Read(fd, buf[len(buf):cap(buf)])
 		if err == unix.EINTR {
 			continue
@@ -52,10 +50,21 @@ func readProc(path string, buf []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n <= 0 {
+		buf = buf[:len(buf)+n]
+		// The kernel gives what there is up to a page: less than asked for is the end, and
+		// saves the read that would say so.
+		if n == 0 || n < room && len(buf) < 2048 {
 			return buf, nil
 		}
-		buf = buf[:len(buf)+n]
+	}
+}
+
+func openProc(dir int, path string, flags int) (int, error) {
+	for {
+		fd, err := unix.Openat(dir, path, unix.O_RDONLY|unix.O_CLOEXEC|flags, 0)
+		if err != unix.EINTR {
+			return fd, err
+		}
 	}
 }
 
@@ -105,6 +114,8 @@ func parseStat(text []byte) (in info, ok bool) {
 		case 22:
 			in.start = digits(word)
 			ok = true
+		case 28:
+			in.image = digits(word) // where the stack starts: random for each exec
 		case 52:
 			in.wait = syscall.WaitStatus(digits(word))
 		}
@@ -143,19 +154,35 @@ func Children(pid int) []int {
 
 // appendChildren adds the children of every thread: the list of a process is split by who forked.
 func appendChildren(dst []int, pid, threads int) []int {
-	dir := "/proc/" + strconv.Itoa(pid) + "/task/"
 	if threads <= 1 {
-		return appendPIDs(dst, dir+strconv.Itoa(pid)+"/children")
+		p := strconv.Itoa(pid)
+		return appendPIDs(dst, unix.AT_FDCWD, "/proc/"+p+"/task/"+p+"/children")
 	}
-	for _, tid := range names(dir) {
-		dst = appendPIDs(dst, dir+strconv.Itoa(tid)+"/children")
-	}
+	eachTask(pid, func(dir int, tid string) bool {
+		dst = appendPIDs(dst, dir, tid+"/children")
+		return true
+	})
 	return dst
 }
 
-func appendPIDs(dst []int, path string) []int {
+// eachTask calls f for the threads of a process until it returns false. Paths below dir are a
+// third cheaper to open than whole ones.
+func eachTask(pid int, f func(dir int, tid string) bool) {
+	fd, err := openProc(unix.AT_FDCWD, "/proc/"+strconv.Itoa(pid)+"/task", unix.O_DIRECTORY)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	for _, tid := range names(fd) {
+		if !f(fd, strconv.Itoa(tid)) {
+			return
+		}
+	}
+}
+
+func appendPIDs(dst []int, dir int, path string) []int {
 	var buf [1024]byte
-	text, err := readProc(path, buf[:])
+	text, err := readAt(dir, path, buf[:])
 	if err != nil {
 		return dst
 	}
@@ -176,27 +203,42 @@ func parsePIDs(dst []int, text []byte) []int {
 	return dst
 }
 
-// names returns the numeric names in a directory of /proc, in order.
-func names(dir string) []int {
-	f, err := os.Open(dir)
+// pids returns the pids in /proc, in order.
+func pids() []int {
+	fd, err := openProc(unix.AT_FDCWD, "/proc", unix.O_DIRECTORY)
 	if err != nil {
 		return nil
 	}
-	defer f.Close()
-	all, _ := f.Readdirnames(-1) // what was read before an error is still true
+	defer unix.Close(fd)
+	return names(fd)
+}
+
+// names returns the numeric names in an open directory of /proc.
+func names(fd int) []int {
 	var pids []int
-	for _, name := range all {
-		if pid, err := strconv.Atoi(name); err == nil {
-			pids = append(pids, pid)
+	var buf [4096]byte
+	var found []string
+	for {
+		n, err := unix.Getdents(fd, buf[:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return pids // what was read before an error is still true
+		}
+		_, _, found = unix.ParseDirent(buf[:n], -1, found[:0])
+		for _, name := range found {
+			if pid, err := strconv.Atoi(name); err == nil {
+				pids = append(pids, pid)
+			}
 		}
 	}
-	return pids
 }
 
 // byParent is the table of all children, for kernels that do not keep it readable.
 func byParent() map[int][]int {
 	kids := make(map[int][]int)
-	for _, pid := range names("/proc") {
+	for _, pid := range pids() {
 		if in, err := look(pid); err == nil {
 			kids[in.ppid] = append(kids[in.ppid], pid)
 		}
@@ -243,8 +285,12 @@ func Tree(root int) []ID {
 			}
 		}
 	}
-	// What was orphaned during the walk is now a child of the root, if that is a reaper:
-	// look there again until nothing new has come. The bound is for fork storms.
+	// What was orphaned during the walk is now a child of the root, if that is a reaper, and of
+	// its main thread, which the kernel asks first: look there again until nothing new has come.
+	// The bound is for fork storms.
+	if top.state != 'Z' {
+		top.threads = 1
+	}
 	for range 8 {
 		before := len(seen)
 		walk()
@@ -266,7 +312,7 @@ func Scan(match func(Mark) bool) []ID {
 	// the next listing. Only pids not looked at before cost anything there.
 	for range 8 {
 		vanished := false
-		for _, pid := range names("/proc") {
+		for _, pid := range pids() {
 			if seen[pid] || pid == self {
 				continue
 			}
@@ -306,18 +352,18 @@ func (in info) stopped(pid int) bool {
 	if in.threads <= 1 {
 		return true
 	}
-	dir := "/proc/" + strconv.Itoa(pid) + "/task/"
-	for _, tid := range names(dir) {
+	all := true
+	eachTask(pid, func(dir int, tid string) bool {
 		var buf [1024]byte
-		text, err := readProc(dir+strconv.Itoa(tid)+"/stat", buf[:])
+		text, err := readAt(dir, tid+"/stat", buf[:])
 		if err != nil {
-			continue
+			return true // it has left
 		}
-		if t, ok := parseStat(text); ok && !strings.ContainsRune("TtZX", rune(t.state)) {
-			return false
-		}
-	}
-	return true
+		t, ok := parseStat(text)
+		all = ok && strings.IndexByte("TtZX", t.state) >= 0
+		return all
+	})
+	return all
 }
 
 // ignores reports whether the process has set sig to be ignored.

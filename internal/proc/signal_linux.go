@@ -60,19 +60,17 @@ func (h handle) signal(sig syscall.Signal) error {
 // caller's own child's makes no other event.
 const lookAgain = 5 * time.Millisecond
 
-// awaitExit returns when one of hs has exited, the limit has passed or ctx has ended. It may
-// return earlier; the caller looks.
-func awaitExit(ctx context.Context, hs []handle, limit time.Duration) {
-	if limit <= 0 || ctx.Err() != nil {
-		return
-	}
-	fds := make([]unix.PollFd, 0, len(hs)+1)
-	for _, h := range hs {
-		if h.fd >= 0 {
-			fds = append(fds, unix.PollFd{Fd: int32(h.fd), Events: unix.POLLIN})
+// awaitExit returns when one of hs has exited, the limit has passed or ctx has ended, with the indices of those
+// that have exited or cannot be told without a look.
+func awaitExit(ctx context.Context, hs []handle, limit time.Duration) (exited []int) {
+	fds := make([]unix.PollFd, len(hs), len(hs)+1)
+	for i, h := range hs {
+		fds[i] = unix.PollFd{Fd: int32(h.fd), Events: unix.POLLIN} // poll leaves -1 out
+		if h.fd < 0 {
+			exited = append(exited, i)
 		}
 	}
-	if len(fds) < len(hs) {
+	if len(exited) > 0 {
 		limit = min(limit, lookAgain)
 	}
 	if ctx.Done() != nil {
@@ -96,7 +94,13 @@ func awaitExit(ctx context.Context, hs []handle, limit time.Duration) {
 		}
 	}
 	ts := unix.NsecToTimespec(int64(limit))
-	unix.Ppoll(fds, &ts, nil) // EINTR: the caller looks and comes back
+	unix.Ppoll(fds, &ts, nil) // EINTR: nothing is ready and the caller comes back
+	for i := range hs {
+		if fds[i].Revents != 0 {
+			exited = append(exited, i)
+		}
+	}
+	return exited
 }
 
 // SignalName returns the name of a signal, such as SIGKILL or SIGRTMIN+5.

@@ -73,6 +73,8 @@ func (s *Session) end(ctx context.Context) (Ended, error) {
 		}
 		defer l.ctl.Close() // nobody watches this one
 	}
+	// One that was stopped would not hear us.
+	proc.Signal(proc.ID{PID: l.keeper.PID, Start: l.keeper.Start}, syscall.SIGCONT)
 	var answer Ended
 	if err := s.call(ctx, l, http.MethodPost, "/shutdown", &answer); err != nil {
 		s.st.log.Warn("close: keeper did not shut down", "session", s.spec.ID, "err", err)

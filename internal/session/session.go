@@ -91,8 +91,9 @@ func (s *Session) Handover(c syscall.Conn, head []byte) error {
 
 func (l *link) hand(c syscall.Conn, head []byte) error {
 	err := l.pass.Pass(c, head)
-	if err != nil {
-		// The reader of ctl then learns of it and finds out what is the matter.
+	if errors.Is(err, sock.ErrBroken) || errors.Is(err, os.ErrDeadlineExceeded) {
+		// The reader of ctl then finds out what is the matter. It knows by
+		// itself of a keeper that died, and other errors are not the link's.
 		l.ctl.CloseRead()
 	}
 	return err
@@ -210,7 +211,7 @@ func (s *Session) Info(ctx context.Context) (conch.SessionInfo, error) {
 		return info, nil
 	}
 	// What is known without asking, for a keeper that does not answer.
-	info.Live, info.KeeperPID = true, l.keeper.PID
+	info.KeeperPID = l.keeper.PID
 	var asked conch.SessionInfo
 	if err := s.call(ctx, l, http.MethodGet, "", &asked); err != nil {
 		return info, err
@@ -218,7 +219,7 @@ func (s *Session) Info(ctx context.Context) (conch.SessionInfo, error) {
 	return asked, nil
 }
 
-// Env is the current environment of the session's shell.
+// Env is the current environment of the session's shell, for another's start.
 func (s *Session) Env(ctx context.Context) (map[string]string, error) {
 	l, err := s.running(ctx)
 	if err != nil {
@@ -233,7 +234,13 @@ func (s *Session) Env(ctx context.Context) (map[string]string, error) {
 		return nil, conch.Errorf(conch.Unsupported, "the keeper of session %s cannot give its environment", s.spec.Label).
 			Hint("make the session without --inherit-env")
 	}
-	return out.Env, err
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range dropped {
+		delete(out.Env, k)
+	}
+	return out.Env, nil
 }
 
 // Ended reports what closing a session took.
@@ -244,7 +251,7 @@ type Ended struct {
 
 // The limits of a start and an end. A keeper is ready in milliseconds; a
 // loaded machine and a large tape to mend are what these leave room for.
-const (
+var (
 	startLimit    = 30 * time.Second
 	shutdownLimit = 30 * time.Second
 	deathLimit    = 5 * time.Second

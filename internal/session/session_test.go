@@ -402,9 +402,6 @@ func TestCloseEndsEverything(t *testing.T) {
 }
 
 func TestCloseStoppedKeeper(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for the shutdown limit")
-	}
 	home := newHome(t)
 	st := open(t, home)
 	s := obtain(t, st, "main")
@@ -415,9 +412,40 @@ func TestCloseStoppedKeeper(t *testing.T) {
 	if err != nil || !e.Verified {
 		t.Errorf("Close = %+v, %v", e, err)
 	}
-	if left := marked(k.Mark); len(left) > 0 || (proc.ID{PID: k.PID, Start: k.Start}).Alive() {
+	if left := marked(k.Mark); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
+	eventually(t, "the keeper is gone", 5*time.Second, func() bool { return !proc.ID{PID: k.PID, Start: k.Start}.Alive() })
+}
+
+// A keeper that neither shuts down nor dies by itself is killed.
+func TestCloseDeafKeeper(t *testing.T) {
+	session.SetLimits(t, 300*time.Millisecond)
+	home := newHome(t)
+	st := open(t, home)
+	s, err := st.Create(t.Context(), session.NewSpec{Agent: "me", Label: "main", Env: map[string]string{"FAKE_DEAF": "1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := record(t, glob(home, "sessions/*")[0])
+	begin(t, s, "sleep 1000")
+	e, err := s.Close(t.Context())
+	if err != nil || !e.Verified || e.Processes == 0 {
+		t.Errorf("Close = %+v, %v", e, err)
+	}
+	if left := marked(k.Mark); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// A control connection that breaks is made again; the keeper keeps its work.
+func TestBrokenControl(t *testing.T) {
+	home := newHome(t)
+	st := open(t, home)
+	s := obtain(t, st, "main")
+	was := pid(t, s)
+	session.BreakControl(s)
+	eventually(t, "link is back", 5*time.Second, func() bool { return s.Running() && pid(t, s) == was })
 }
 
 func TestWaiterLeaves(t *testing.T) {

@@ -28,7 +28,15 @@ func (s *Session) build(ctx context.Context) error {
 	}
 	if err == nil {
 		fault.Point("create.written")
+		// The directory's own name must be on the disk too before anybody is
+		// told of the session; the keeper need not wait for that.
+		synced := make(chan error, 1)
+		go func() { synced <- syncDir(filepath.Dir(s.dir)) }()
 		_, err = s.start(context.WithoutCancel(ctx))
+		if serr := <-synced; err == nil && serr != nil {
+			err = serr
+			s.abandon()
+		}
 	}
 	if err != nil {
 		s.gone = true
@@ -39,6 +47,23 @@ func (s *Session) build(ctx context.Context) error {
 		return storageError(err)
 	}
 	return nil
+}
+
+// abandon ends the keeper of a session that is not to be. Under turn.
+func (s *Session) abandon() {
+	ctx := context.Background()
+	if _, err := s.end(ctx); err != nil {
+		s.st.log.Error("abandon", "session", s.spec.ID, "err", err)
+	}
+	lock, err := s.seize(ctx)
+	if err != nil {
+		s.st.log.Error("abandon", "session", s.spec.ID, "err", err)
+		return
+	}
+	defer lock.Unlock()
+	if _, err := s.sweep(ctx); err != nil {
+		s.st.log.Error("abandon", "session", s.spec.ID, "err", err)
+	}
 }
 
 // storageError gives a full disk its kind.
@@ -54,12 +79,13 @@ func storageError(err error) error {
 func (s *Session) start(ctx context.Context) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	lock, err := TryLock(filepath.Join(s.dir, lockFile))
-	if Held(err) {
-		return s.adopt(ctx, nil)
-	}
+	l, lock, err := s.settle(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if l != nil {
+		s.watch(l)
+		return l, nil
 	}
 	_, err = s.sweep(ctx)
 	lock.Unlock()
@@ -78,8 +104,7 @@ func (s *Session) start(ctx context.Context) (*link, error) {
 		return nil, err
 	}
 	fault.Point("start.spawned")
-	l, err := s.connect(ctx)
-	if err != nil {
+	if l, err = s.connect(ctx); err != nil {
 		child.Kill()
 		child.Wait()
 		return nil, err
@@ -88,6 +113,10 @@ func (s *Session) start(ctx context.Context) (*link, error) {
 	s.watch(l)
 	return l, nil
 }
+
+// settings are the daemon's own variables that are meant for keepers. They do
+// not go on to the shell.
+var settings = []string{"CONCH_QUEUE_LIMIT", "CONCH_TAPE_LIMIT", fault.Variable}
 
 // spawn runs a keeper and waits until it serves. The keeper has a process
 // session of its own, so that nothing sent to the daemon's group or terminal
@@ -105,8 +134,10 @@ func (s *Session) spawn(ctx context.Context) (*os.Process, error) {
 	defer r.Close()
 	cmd := exec.Command(s.st.exe, "keeper", s.dir)
 	cmd.Env = environment(s.st.login, s.st.home, s.spec)
-	if v := os.Getenv(fault.Variable); v != "" {
-		cmd.Env = append(cmd.Env, fault.Variable+"="+v)
+	for _, k := range settings {
+		if v, ok := os.LookupEnv(k); ok {
+			cmd.Env = append(cmd.Env, k+"="+v)
+		}
 	}
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = w, log

@@ -140,8 +140,10 @@ func (st *Store) load() error {
 		spec, err := readSpec(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			// Made, but never announced: the spec is the first thing in it.
-			if err := os.Remove(dir); err != nil {
-				st.log.Warn("session directory without spec", "dir", dir, "err", err)
+			if hasTape(dir) {
+				st.log.Error("session without spec", "dir", dir)
+			} else if err := os.RemoveAll(dir); err != nil {
+				st.log.Warn("remove", "dir", dir, "err", err)
 			}
 			continue
 		}

@@ -14,12 +14,15 @@ import (
 	"github.com/conchsh/conch/internal/proc"
 )
 
-// adoptPause is the wait between two tries to reach a keeper that lives but
-// does not serve yet: one that was being started when the last daemon died.
-const adoptPause = 20 * time.Millisecond
-
-// adoptLimit is when to stop trying.
-const adoptLimit = 10 * time.Second
+const (
+	// settlePause is the wait between two looks at a keeper that lives and
+	// does not serve.
+	settlePause = 20 * time.Millisecond
+	settleLimit = 10 * time.Second
+	// dyingLimit is what a process needs at most between closing its control
+	// connection and its lock, both of which its exit does.
+	dyingLimit = 200 * time.Millisecond
+)
 
 // recover finds out, at the daemon's start, what became of the session's
 // keeper: a living one is adopted, after a dead one is swept in the background.
@@ -27,63 +30,60 @@ func (s *Session) recover() {
 	if err := s.acquire(s.st.ctx); err != nil {
 		return
 	}
-	lock, err := TryLock(filepath.Join(s.dir, lockFile))
-	if Held(err) {
-		l, err := s.connect(s.st.ctx)
-		if err == nil {
-			s.watch(l)
-			s.release()
-			return
-		}
-		if errors.Is(err, conch.VersionMismatch) {
-			s.st.log.Warn("keeper of another version", "session", s.spec.ID, "err", err)
-			s.release()
-			return
-		}
-		s.st.wg.Go(func() {
-			defer s.release()
-			if _, err := s.adopt(s.st.ctx, nil); err != nil {
-				s.st.log.Error("adopt", "session", s.spec.ID, "err", err)
-			}
-		})
-		return
-	}
-	if err != nil {
-		s.st.log.Error("lock", "session", s.spec.ID, "err", err)
+	l, lock, err := s.look(s.st.ctx)
+	if err == nil && l != nil {
+		s.watch(l)
 		s.release()
 		return
 	}
 	s.st.wg.Go(func() {
 		defer s.release()
-		defer lock.Unlock()
-		if _, err := s.sweep(s.st.ctx); err != nil {
-			s.st.log.Error("sweep", "session", s.spec.ID, "err", err)
+		if err != nil {
+			l, lock, err = s.settle(s.st.ctx)
+		}
+		switch {
+		case err != nil:
+			s.st.log.Error("adopt", "session", s.spec.ID, "label", s.spec.Label, "err", err)
+		case l != nil:
+			s.watch(l)
+		default:
+			defer lock.Unlock()
+			if _, err := s.sweep(s.st.ctx); err != nil {
+				s.st.log.Error("sweep", "session", s.spec.ID, "label", s.spec.Label, "err", err)
+			}
 		}
 	})
 }
 
-// adopt connects to a keeper that lives, waiting for it to serve. It is never
-// ended for being slow: it holds somebody's work. Under turn.
-func (s *Session) adopt(ctx context.Context, child *os.Process) (*link, error) {
-	ctx, cancel := context.WithTimeout(ctx, adoptLimit)
+// look finds the session's keeper alive, and gives a link to it; or dead, and
+// gives the lock that proves it; or alive without an answer, an error.
+func (s *Session) look(ctx context.Context) (*link, *Lock, error) {
+	lock, err := TryLock(filepath.Join(s.dir, lockFile))
+	if !Held(err) {
+		return nil, lock, err
+	}
+	l, err := s.connect(ctx)
+	return l, nil, err
+}
+
+// settle is look for a keeper that is in between: being started when the last
+// daemon died, or dying. One that lives is never ended for being slow, it
+// holds somebody's work. Under turn.
+func (s *Session) settle(ctx context.Context) (*link, *Lock, error) {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
 	for {
-		l, err := s.connect(ctx)
-		if err == nil {
-			l.child = child
-			s.watch(l)
-			return l, nil
-		}
-		if errors.Is(err, conch.VersionMismatch) {
-			return nil, err
+		l, lock, err := s.look(ctx)
+		if err == nil || errors.Is(err, conch.VersionMismatch) {
+			return l, lock, err
 		}
 		select {
-		case <-time.After(adoptPause):
+		case <-time.After(settlePause):
 		case <-ctx.Done():
 			if s.st.ctx.Err() != nil {
-				return nil, errLeaving()
+				return nil, nil, errLeaving()
 			}
-			return nil, conch.Errorf(conch.ShellFailed, "the keeper of session %s lives but does not answer: %v", s.spec.Label, err).
+			return nil, nil, conch.Errorf(conch.ShellFailed, "the keeper of session %s lives but does not answer: %v", s.spec.Label, err).
 				Hint("conch close %s ends it with everything in it", s.spec.Label).Retry()
 		}
 	}
@@ -127,25 +127,27 @@ func (s *Session) lost(l *link) {
 		s.reap(l)
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.st.ctx, deathLimit)
-	defer cancel()
+	ctx, cancel := context.WithTimeout(s.st.ctx, dyingLimit)
 	lock, err := waitLock(ctx, filepath.Join(s.dir, lockFile))
+	cancel()
 	if Held(err) {
-		// It lives and only the connection broke.
-		if _, err := s.adopt(s.st.ctx, l.child); err != nil {
-			s.st.log.Error("keeper does not answer", "session", s.spec.ID, "pid", l.keeper.PID, "err", err)
-			s.reap(l)
+		// Perhaps it lives and only the connection broke.
+		var again *link
+		if again, lock, err = s.settle(s.st.ctx); err == nil && again != nil {
+			again.child = l.child
+			s.watch(again)
+			return
 		}
-		return
 	}
 	if err != nil {
-		s.st.log.Error("lock", "session", s.spec.ID, "err", err)
+		s.st.log.Error("keeper lost", "session", s.spec.ID, "label", s.spec.Label, "pid", l.keeper.PID, "err", err)
+		s.reap(l)
 		return
 	}
 	defer lock.Unlock()
 	s.reap(l)
 	s.st.log.Warn("keeper died", "session", s.spec.ID, "label", s.spec.Label, "pid", l.keeper.PID)
-	rep, err := s.sweep(context.WithoutCancel(ctx))
+	rep, err := s.sweep(s.st.ctx)
 	if err != nil {
 		s.st.log.Error("sweep", "session", s.spec.ID, "err", err)
 		return

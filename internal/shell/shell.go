@@ -271,7 +271,24 @@ func (s *Shell) Run(c Command) error {
 
 // writeFile replaces a small file that nobody else holds open.
 func (s *Shell) writeFile(name string, data []byte) error {
-	return os.WriteFile(s.path(name), data, 0o600)
+	// Plain system calls: os.WriteFile tries each time whether the file can
+	// be polled, which costs more than writing it.
+	fd, err := unix.Open(s.path(name), unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: s.path(name), Err: err}
+	}
+	defer unix.Close(fd)
+	for len(data) > 0 {
+		n, err := unix.Write(fd, data)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return &os.PathError{Op: "write", Path: s.path(name), Err: err}
+		}
+		data = data[n:]
+	}
+	return nil
 }
 
 // End is the report that a command has ended.
@@ -338,7 +355,8 @@ func (s *Shell) CanAbort() bool {
 	return err == nil && mask&(1<<(uint(AbortSignal)-1)) != 0
 }
 
-// OpenDescriptors counts descriptors the user opened in the shell (3 and up).
+// OpenDescriptors counts the descriptors the user opened in the shell: all but the
+// standard ones and the copy of stderr that bash keeps for itself.
 func (s *Shell) OpenDescriptors() int {
 	ents, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.PID))
 	if err != nil {
@@ -346,7 +364,7 @@ func (s *Shell) OpenDescriptors() int {
 	}
 	n := 0
 	for _, e := range ents {
-		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 && fd != 255 {
 			n++
 		}
 	}

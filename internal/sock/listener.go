@@ -239,6 +239,10 @@ func peekLine(c *net.UnixConn) (string, error) {
 		if i := bytes.IndexByte(buf[:n], '\n'); i >= 0 {
 			n = i
 		} else if n < len(buf) {
+			if hungUp(int(fd)) {
+				perr = net.ErrClosed
+				return true
+			}
 			// Part of a line. The runtime's poller is edge-triggered, so
 			// this waits for more bytes and does not spin on these.
 			return false
@@ -250,6 +254,14 @@ func peekLine(c *net.UnixConn) (string, error) {
 		err = perr
 	}
 	return line, err
+}
+
+// hungUp reports whether the peer has closed. Peeking does not tell while
+// there are bytes to peek at.
+func hungUp(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd)}} // POLLHUP is always reported
+	n, err := unix.Poll(p, 0)
+	return err == nil && n > 0 && p[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
 }
 
 // ParseLine gives the method and the path, without query, of a request line

@@ -1,0 +1,16 @@
+package session
+
+import (
+	"testing"
+	"time"
+)
+
+// SetLimits shortens what Close waits for, for one test.
+func SetLimits(t *testing.T, d time.Duration) {
+	s, e := shutdownLimit, deathLimit
+	shutdownLimit, deathLimit = d, d
+	t.Cleanup(func() { shutdownLimit, deathLimit = s, e })
+}
+
+// BreakControl cuts the control connection and leaves the keeper alone.
+func BreakControl(s *Session) { s.link.Load().ctl.CloseRead() }

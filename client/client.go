@@ -180,7 +180,7 @@ func (c *Client) do(ctx context.Context, k call) (*http.Response, error) {
 		// what only reads may be asked again: a keeper that died while we
 		// waited for a result has left a record of it.
 		unread := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-		ended := errors.Is(err, io.EOF) && k.method == http.MethodGet
+		ended := k.method == http.MethodGet && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF))
 		if tries < 5 && (unread || ended) {
 			continue
 		}

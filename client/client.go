@@ -176,8 +176,12 @@ func (c *Client) do(ctx context.Context, k call) (*http.Response, error) {
 		// without having read all that was sent: the daemon died, or left for
 		// being idle, between our connect and its reading. The request was
 		// then never whole in anybody's hands, so sending it again cannot run
-		// anything twice. An ended connection (EOF) gives no such proof.
-		if err != nil && tries < 5 && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
+		// anything twice. An ended connection (EOF) gives no such proof, but
+		// what only reads may be asked again: a keeper that died while we
+		// waited for a result has left a record of it.
+		unread := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+		ended := k.method == http.MethodGet && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF))
+		if tries < 5 && (unread || ended) {
 			continue
 		}
 		if err != nil {

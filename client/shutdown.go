@@ -32,8 +32,8 @@ func (c *Client) Shutdown(ctx context.Context, all bool) error {
 	return c.waitGone(ctx)
 }
 
-// waitGone returns when no daemon owns the home: the kernel gives its lock back
-// when the process has ended, not before.
+// waitGone returns when no daemon owns the home, which is when the next can
+// start: the lock is the last thing a daemon gives back.
 func (c *Client) waitGone(ctx context.Context) error {
 	home, err := c.Home()
 	if err != nil {

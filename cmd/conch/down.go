@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,17 +32,20 @@ what they run go on, and the next daemon finds them; --all closes them first.`,
 					conch.Errorf(conch.AlreadyRunning, "the daemon does not leave").Hint("daemon.log in conch's home may say why"))
 				defer cancel()
 			}
-			err := a.client(client.Options{NoStart: true}).Shutdown(ctx, all)
-			switch {
-			case errors.Is(err, conch.NotRunning) && all:
-				// Sessions outlive the daemon; somebody has to close them.
-				if err := a.client(client.Options{}).Shutdown(ctx, true); err != nil {
+			c := a.client(client.Options{})
+			err := c.Shutdown(ctx, all)
+			if errors.Is(err, conch.NotRunning) && all && used(c) {
+				// Sessions outlive the daemon; it takes one to close them.
+				if _, err := c.Start(ctx); err != nil {
 					return err
 				}
-			case errors.Is(err, conch.NotRunning):
+				err = c.Shutdown(ctx, true)
+			}
+			if errors.Is(err, conch.NotRunning) {
 				fmt.Println("not running")
 				return nil
-			case err != nil:
+			}
+			if err != nil {
 				return err
 			}
 			if all {
@@ -54,4 +58,14 @@ what they run go on, and the next daemon finds them; --all closes them first.`,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "close every session first")
 	return cmd
+}
+
+// used says whether conch's home is there at all.
+func used(c *client.Client) bool {
+	home, err := c.Home()
+	if err != nil {
+		return false
+	}
+	_, err = os.Stat(home)
+	return err == nil
 }

@@ -64,7 +64,10 @@ func closeHome(t testing.TB, home string) {
 			t.Errorf("conch down --all: %v: %s", err, out)
 		}
 	}
-	if left := processesOf(home); len(left) > 0 {
+	// The daemon has given its home back by now and may be about to exit.
+	var left []string
+	gone := func() bool { left = processesOf(home); return len(left) == 0 }
+	if !holds(gone, 5*time.Second) {
 		t.Errorf("processes left behind:\n%s", strings.Join(left, "\n"))
 	}
 }
@@ -203,14 +206,22 @@ func cmdBytes(ts *testscript.TestScript, neg bool, args []string) {
 // eventually waits for a condition that another process brings about.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	if !holds(ok, 20*time.Second) {
+		t.Fatalf("waited in vain until %s", what)
+	}
+}
+
+// holds looks until ok or the limit.
+func holds(ok func() bool, limit time.Duration) bool {
+	deadline := time.After(limit)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-deadline:
-			t.Fatalf("waited in vain until %s", what)
+			return false
 		case <-tick.C:
 		}
 	}
+	return true
 }

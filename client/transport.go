@@ -3,12 +3,13 @@ package client
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,29 +31,52 @@ const (
 	readBuffer = 64 << 10
 )
 
+// A conn is a blocking socket: whoever waits for an answer on it is woken by the
+// one who writes it, not by way of the runtime's poller.
 type conn struct {
-	net.Conn
+	*os.File
 	br *bufio.Reader
 }
 
-// peek reports whether an idle connection still has its other end, without waiting
-// and without taking anything. Anything to read can only be the end, or a fault.
-func peek(c net.Conn) bool {
-	u, ok := c.(*net.UnixConn)
+func newConn(nc net.Conn) (*conn, error) {
+	defer nc.Close()
+	u, ok := nc.(*net.UnixConn)
 	if !ok {
-		return true
+		return nil, errors.New("not a unix socket")
 	}
-	raw, err := u.SyscallConn()
+	f, err := u.File() // a copy in blocking mode
 	if err != nil {
-		return false
+		return nil, err
 	}
+	return &conn{f, bufio.NewReaderSize(f, readBuffer)}, nil
+}
+
+// control runs f on the descriptor, unless it is closed.
+func (c *conn) control(f func(fd int)) {
+	if raw, err := c.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { f(int(fd)) })
+	}
+}
+
+// cut ends whatever waits on the connection.
+func (c *conn) cut() { c.control(func(fd int) { unix.Shutdown(fd, unix.SHUT_RDWR) }) }
+
+// Close may be called while another goroutine waits on the connection.
+func (c *conn) Close() error {
+	c.cut()
+	return c.File.Close()
+}
+
+// alive reports whether an idle connection still has its other end, without waiting
+// and without taking anything. Anything to read can only be the end, or a fault.
+func (c *conn) alive() bool {
 	alive := false
-	err = raw.Control(func(fd uintptr) {
+	c.control(func(fd int) {
 		var b [1]byte
-		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		_, _, err := unix.Recvfrom(fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		alive = err == unix.EAGAIN
 	})
-	return err == nil && alive
+	return alive && c.br.Buffered() == 0
 }
 
 func (t *transport) get(ctx context.Context, host string) (*conn, error) {
@@ -66,7 +90,7 @@ func (t *transport) get(ctx context.Context, host string) (*conn, error) {
 		c := list[len(list)-1]
 		t.idle[host] = list[:len(list)-1]
 		t.mu.Unlock()
-		if c.br.Buffered() == 0 && peek(c.Conn) {
+		if c.alive() {
 			return c, nil
 		}
 		c.Close()
@@ -75,7 +99,7 @@ func (t *transport) get(ctx context.Context, host string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{nc, bufio.NewReaderSize(nc, readBuffer)}, nil
+	return newConn(nc)
 }
 
 func (t *transport) put(host string, c *conn) {
@@ -111,8 +135,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, err
 	}
-	// The end of the context wakes whatever waits on the connection.
-	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, c.cut)
 	fail := func(err error) (*http.Response, error) {
 		stop()
 		c.Close()

@@ -1,12 +1,10 @@
 package keeper
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -16,7 +14,6 @@ import (
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/history"
 	"github.com/conchsh/conch/internal/proc"
-	"github.com/conchsh/conch/internal/sock"
 	"github.com/conchsh/conch/internal/tape"
 )
 
@@ -60,25 +57,6 @@ func (k *Keeper) handler() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
-}
-
-type connKey struct{}
-
-func withConn(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
-}
-
-// peer is the process at the other end of a request's connection, 0 if unknown.
-func peer(r *http.Request) int {
-	c, ok := r.Context().Value(connKey{}).(*sock.Conn)
-	if !ok {
-		return 0
-	}
-	pid, _, err := sock.PeerCred(c.Unix())
-	if err != nil {
-		return 0
-	}
-	return pid
 }
 
 func sendJSON(w http.ResponseWriter, v any) {
@@ -272,12 +250,29 @@ func (k *Keeper) postExec(w http.ResponseWriter, r *http.Request) {
 	case strings.Contains(accept, "text/event-stream"):
 		k.eventsExec(w, r, c)
 	default:
-		select {
-		case <-c.done:
-		case <-r.Context().Done():
-			return // the command goes on
+		if k.await(r, c) {
+			k.sendResult(w, c, q.MaxOutput)
 		}
-		k.sendResult(w, c, q.MaxOutput)
+	}
+}
+
+// await waits for the end of a command and reports false if the client leaves before.
+// The command goes on either way.
+func (k *Keeper) await(r *http.Request, c *command) bool {
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case <-c.done:
+		return true
+	case <-t.C:
+	}
+	ctx, stop := k.present(r)
+	defer stop()
+	select {
+	case <-c.done:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -384,10 +379,8 @@ func (k *Keeper) getCommand(w http.ResponseWriter, r *http.Request) {
 		limit = defResult
 	}
 	if live != nil {
-		select {
-		case <-live.done:
+		if k.await(r, live) {
 			k.sendResult(w, live, limit)
-		case <-r.Context().Done():
 		}
 		return
 	}
@@ -433,11 +426,8 @@ func (k *Keeper) postInterrupt(w http.ResponseWriter, r *http.Request) {
 		sendJSON(w, answer{})
 		return
 	}
-	select {
-	case rep := <-ch:
-		sendJSON(w, answer{true, id, &rep})
-	case <-r.Context().Done():
-	}
+	rep := <-ch // the ladder has an end
+	sendJSON(w, answer{true, id, &rep})
 }
 
 type endedAnswer struct {
@@ -485,9 +475,9 @@ func (k *Keeper) postStdin(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	select {
-	case <-live.began:
-	case <-r.Context().Done():
+	ctx, stop := k.present(r)
+	defer stop()
+	if began(ctx, live) != nil {
 		return
 	}
 	at, err := live.stdin.write(r.Body, offset, q.Get("close") == "1", live.done)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -89,6 +88,7 @@ type Keeper struct {
 	last       int    // $? for the next command
 	cwd        string // logical directory after the last command
 	streams    []*stream
+	hangups    []*hangup
 	spare      *spare
 	noise      [2][]byte // what the shell wrote outside commands since the current one began
 	noiseEnd   [2]bool
@@ -343,15 +343,7 @@ func storageError(err error) error {
 // serve takes control connections of daemons and serves the client connections
 // that arrive over them. It ends when the listener is closed.
 func (k *Keeper) serve(l *net.UnixListener) {
-	conns := make(chan net.Conn)
-	srv := &http.Server{
-		Handler:           k.handler(),
-		ReadHeaderTimeout: 10 * time.Second,
-		MaxHeaderBytes:    64 << 10,
-		ConnContext:       withConn,
-		ErrorLog:          slog.NewLogLogger(k.log.Handler(), slog.LevelWarn),
-	}
-	go srv.Serve(&handedOver{conns: conns, addr: l.Addr()}) // ends with the process
+	h := k.handler()
 	for {
 		ctl, err := l.AcceptUnix()
 		if err != nil {
@@ -371,18 +363,8 @@ func (k *Keeper) serve(l *net.UnixListener) {
 					}
 					return
 				}
-				conns <- c
+				go k.serveConn(c, h) // ends with the connection
 			}
 		}()
 	}
 }
-
-// handedOver is a listener whose connections come from the daemon.
-type handedOver struct {
-	conns chan net.Conn
-	addr  net.Addr
-}
-
-func (h *handedOver) Accept() (net.Conn, error) { return <-h.conns, nil }
-func (h *handedOver) Close() error              { return nil }
-func (h *handedOver) Addr() net.Addr            { return h.addr }

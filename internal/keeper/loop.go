@@ -57,6 +57,10 @@ func (k *Keeper) loop() {
 		for _, s := range streams {
 			fds = append(fds, unix.PollFd{Fd: int32(s.fd), Events: unix.POLLIN})
 		}
+		away, hangups := len(fds), k.hangups
+		for _, h := range hangups {
+			fds = append(fds, unix.PollFd{Fd: int32(h.fd)}) // the end is always told
+		}
 		ck, ckpt := len(fds), k.ckpt
 		if ckpt != nil {
 			fds = append(fds, unix.PollFd{Fd: int32(k.ckpt.fd), Events: unix.POLLIN})
@@ -100,6 +104,12 @@ func (k *Keeper) loop() {
 					}
 					k.onEnd(end)
 				}
+			}
+		}
+		for i, h := range hangups {
+			if fds[away+i].Revents != 0 {
+				h.gone()
+				k.forgetHangup(h)
 			}
 		}
 		if k.ckpt != nil && k.ckpt == ckpt && fds[ck].Revents != 0 {

@@ -91,11 +91,11 @@ func (k *Keeper) waitTape(ctx context.Context, c *command, at tape.Cursor) error
 }
 
 // began waits until c starts or will not.
-func began(r *http.Request, c *command) error {
+func began(ctx context.Context, c *command) error {
 	select {
 	case <-c.began:
-	case <-r.Context().Done():
-		return r.Context().Err()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	if c.entry == nil {
 		<-c.done
@@ -115,7 +115,9 @@ func (k *Keeper) streamExec(w http.ResponseWriter, r *http.Request, c *command) 
 		b, _ := json.Marshal(conch.AsError(err).Body())
 		w.Write(tape.AppendFrame(nil, tape.Frame{Time: time.Now().UnixNano(), Command: c.n, Kind: tape.Note, Data: b}))
 	}
-	if err := began(r, c); err != nil {
+	ctx, stop := k.present(r)
+	defer stop()
+	if err := began(ctx, c); err != nil {
 		fail(err)
 		return
 	}
@@ -125,13 +127,13 @@ func (k *Keeper) streamExec(w http.ResponseWriter, r *http.Request, c *command) 
 		w.Write(tape.AppendFrame(nil, tape.Frame{Time: now, Command: c.n, Kind: tape.Exit, Data: b}))
 		return
 	}
-	err := k.follow(r.Context(), c, func(raw []byte) error {
+	err := k.follow(ctx, c, func(raw []byte) error {
 		if _, err := w.Write(raw); err != nil {
 			return err
 		}
 		return ctl.Flush()
 	})
-	if err != nil && r.Context().Err() == nil {
+	if err != nil && ctx.Err() == nil {
 		fail(err)
 	}
 }
@@ -147,7 +149,9 @@ func (k *Keeper) eventsExec(w http.ResponseWriter, r *http.Request, c *command) 
 		body, _ := json.Marshal(conch.AsError(err).Body())
 		fmt.Fprintf(w, "event: error\ndata: %s\n\n", body)
 	}
-	if err := began(r, c); err != nil {
+	ctx, stop := k.present(r)
+	defer stop()
+	if err := began(ctx, c); err != nil {
 		fail(err)
 		return
 	}
@@ -156,7 +160,7 @@ func (k *Keeper) eventsExec(w http.ResponseWriter, r *http.Request, c *command) 
 		return
 	}
 	started := c.entry.Started.UnixNano()
-	err := k.follow(r.Context(), c, func(raw []byte) error {
+	err := k.follow(ctx, c, func(raw []byte) error {
 		b.Reset()
 		d := tape.NewDecoder(bytes.NewReader(raw))
 		for {
@@ -171,7 +175,7 @@ func (k *Keeper) eventsExec(w http.ResponseWriter, r *http.Request, c *command) 
 		}
 		return ctl.Flush()
 	})
-	if err != nil && r.Context().Err() == nil {
+	if err != nil && ctx.Err() == nil {
 		fail(err)
 	}
 }
@@ -346,12 +350,14 @@ func (k *Keeper) getOutput(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	follow := r.URL.Query().Get("follow") == "1" && live != nil
+	ctx, stop := k.present(r)
+	defer stop()
 	if h.Status == conch.StatusQueued && !follow {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		return
 	}
 	if follow {
-		if err := began(r, live); err != nil {
+		if err := began(ctx, live); err != nil {
 			sendError(w, err)
 			return
 		}
@@ -361,13 +367,13 @@ func (k *Keeper) getOutput(w http.ResponseWriter, r *http.Request) {
 		e = *live.entry
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	if err := k.copyOutput(w, r, e, kind, live, follow); err != nil {
+	if err := k.copyOutput(ctx, w, e, kind, live, follow); err != nil {
 		k.log.Warn("output", "command", id, "err", err)
 		panic(http.ErrAbortHandler) // the client must not take it for whole
 	}
 }
 
-func (k *Keeper) copyOutput(w http.ResponseWriter, r *http.Request, e history.Entry, kind tape.Kind, live *command, follow bool) error {
+func (k *Keeper) copyOutput(ctx context.Context, w http.ResponseWriter, e history.Entry, kind tape.Kind, live *command, follow bool) error {
 	rd := k.tape.NewReader(e.From)
 	defer rd.Close()
 	for {
@@ -381,7 +387,7 @@ func (k *Keeper) copyOutput(w http.ResponseWriter, r *http.Request, e history.En
 				return nil
 			}
 			http.NewResponseController(w).Flush()
-			if err := k.waitTape(r.Context(), live, rd.Cursor()); err != nil {
+			if err := k.waitTape(ctx, live, rd.Cursor()); err != nil {
 				return err
 			}
 			select {
@@ -414,6 +420,8 @@ func (k *Keeper) getTape(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", tapeType)
 	ctl := http.NewResponseController(w)
+	ctx, stop := k.present(r)
+	defer stop()
 	rd := k.tape.NewReader(from)
 	defer rd.Close()
 	for {
@@ -431,7 +439,7 @@ func (k *Keeper) getTape(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("follow") != "1" {
 			return
 		}
-		if err := k.tape.Wait(r.Context(), rd.Cursor()); err != nil {
+		if err := k.tape.Wait(ctx, rd.Cursor()); err != nil {
 			return
 		}
 	}

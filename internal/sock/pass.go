@@ -209,3 +209,25 @@ func (c *Conn) SetReadDeadline(t time.Time) error     { return c.u.SetReadDeadli
 func (c *Conn) SetWriteDeadline(t time.Time) error    { return c.u.SetWriteDeadline(t) }
 func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.u.SyscallConn() }
 func (c *Conn) File() (*os.File, error)               { return c.u.File() }
+
+// Detach gives up the connection's place in the runtime's poller: the descriptor, in
+// blocking mode and the caller's to close, and the bytes that come before what it
+// gives. A thread that blocks in read is woken by the writer itself, on its own
+// processor; one that waits in epoll is not, and that is most of what a small
+// request costs.
+func (c *Conn) Detach() (fd int, head []byte, err error) {
+	defer c.u.Close()
+	raw, err := c.u.SyscallConn()
+	if err != nil {
+		return -1, nil, err
+	}
+	cerr := raw.Control(func(s uintptr) {
+		if fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 3); err == nil {
+			err = unix.SetNonblock(fd, false)
+		}
+	})
+	if cerr != nil {
+		return -1, nil, cerr
+	}
+	return fd, c.head, err
+}

@@ -141,7 +141,11 @@ func Run(ctx context.Context, o Options) (rep *Report, err error) {
 	if r.dir, err = os.MkdirTemp("", "conch-bench-"); err != nil {
 		return nil, conch.Errorf(conch.HomeUnusable, "no temporary directory: %v", err)
 	}
-	defer func() { err = errors.Join(err, r.close()) }()
+	defer func() {
+		if left := r.close(); left != nil {
+			err = errors.Join(err, left)
+		}
+	}()
 
 	r.report = Report{Format: 1, Environment: r.environment()}
 	began := time.Now()

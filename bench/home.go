@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/conchsh/conch"
@@ -88,14 +89,20 @@ func (h *home) close() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Minute,
 		conch.Errorf(conch.Internal, "the benchmark's sessions do not end"))
 	defer cancel()
+	// A daemon that died, or one that was starting when a Ctrl-C came, is
+	// started again: sessions outlive a daemon, and only a daemon can say that
+	// there are none.
+	_, err := h.c.Start(ctx)
+	var st *conch.StatusInfo
+	if err == nil {
+		st, err = h.c.Status(ctx)
+	}
 	h.c.CloseIdle()
-	err := h.c.Shutdown(ctx, true)
-	if errors.Is(err, conch.NotRunning) {
-		// It died, or a Ctrl-C came while it was starting. Sessions outlive
-		// a daemon, so only another one can say that there are none.
-		if _, err = h.c.Start(ctx); err == nil {
-			err = h.c.Shutdown(ctx, true)
-		}
+	if err == nil {
+		err = h.c.Shutdown(ctx, true)
+	}
+	if err == nil {
+		err = gone(st.DaemonPID)
 	}
 	if err != nil {
 		return conch.Errorf(conch.Internal, "the benchmark could not close its sessions: %v", err).
@@ -114,4 +121,19 @@ func (r *run) close() error {
 		return err
 	}
 	return os.RemoveAll(r.dir)
+}
+
+// gone returns when a process that was told to end has ended. Being nobody's
+// child, or one that somebody else waits for, it can only be looked for again.
+func gone(pid int) error {
+	if pid == 0 {
+		return nil
+	}
+	for pause := time.Millisecond; syscall.Kill(pid, 0) == nil; pause *= 2 {
+		if pause > 4*time.Second {
+			return conch.Errorf(conch.Internal, "process %d does not end", pid)
+		}
+		time.Sleep(pause)
+	}
+	return nil
 }

@@ -2,19 +2,19 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
 // tmux compares with the way scripts drive a persistent shell today: type the
 // command into a pane and wait for a channel that the command's end signals.
-func (r *run) tmux(ctx context.Context) error {
+func (r *run) tmux(ctx context.Context) (err error) {
 	name, what := "exec-true-tmux", "exec true, connection held"
 	path, err := exec.LookPath("tmux")
 	if err != nil {
@@ -26,7 +26,7 @@ func (r *run) tmux(ctx context.Context) error {
 		return err
 	}
 	t := &tmux{path: path, dir: filepath.Join(r.dir, "tmux"), bash: r.bash}
-	defer t.kill()
+	defer func() { err = errors.Join(err, t.kill()) }()
 	if err := t.start(ctx); err != nil {
 		return err
 	}
@@ -57,7 +57,8 @@ func (t *tmux) command(ctx context.Context, args ...string) *exec.Cmd {
 			cmd.Env = append(cmd.Env, kv)
 		}
 	}
-	cmd.Env = append(cmd.Env, "TMUX_TMPDIR="+t.dir, "LC_ALL=C.UTF-8", "TERM=xterm")
+	cmd.Env = append(cmd.Env, "TMUX_TMPDIR="+t.dir, "LC_ALL=C.UTF-8", "TERM=xterm",
+		"HISTFILE=") // an interactive bash would write to the user's history
 	return cmd
 }
 
@@ -84,20 +85,10 @@ func (t *tmux) roundTrip(ctx context.Context) error {
 	return nil
 }
 
-// kill ends the server and sees it gone. It is nobody's child, so looking again
-// is the one way to see that.
-func (t *tmux) kill() {
+// kill ends the server and sees it gone.
+func (t *tmux) kill() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	t.command(ctx, "kill-server").Run() // fails where none was started
-	if t.pid == 0 {
-		return
-	}
-	for pause := time.Millisecond; syscall.Kill(t.pid, 0) == nil; pause *= 2 {
-		if pause > time.Second {
-			syscall.Kill(t.pid, syscall.SIGKILL)
-			return
-		}
-		time.Sleep(pause)
-	}
+	return gone(t.pid)
 }

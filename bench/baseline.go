@@ -93,12 +93,11 @@ func (b *rawBash) roundTrip(text, want string) error {
 	return nil
 }
 
-func (b *rawBash) subject(per int, text, want string) *subject {
-	return timed(per, func(context.Context) error { return b.roundTrip(text, want) })
-}
-
-// close ends the bash by the end of its input.
+// close ends the bash, if there is one, by the end of its input.
 func (b *rawBash) close() {
+	if b == nil {
+		return
+	}
 	b.in.Close()
 	b.rd.Close()
 	b.cmd.Wait()

@@ -39,7 +39,7 @@ func (r *run) daemon(ctx context.Context) error {
 	})
 	first := cold(func(ctx context.Context, h *home) error { return h.exec(ctx, h.c, "first", "true", "") })
 	fork := r.forkExec(1)
-	if err := interleave(ctx, pick(r.Quick, 1, 15), ready, fork, first); err != nil {
+	if err := interleave(ctx, pick(r.Quick, 1, 15), nil, ready, fork, first); err != nil {
 		return err
 	}
 	const ms = time.Millisecond

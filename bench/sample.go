@@ -27,9 +27,15 @@ func timed(per int, f func(context.Context) error) *subject {
 // interleave measures subjects in rounds, so that whatever else the machine
 // does meanwhile falls on all of them. The order turns and reverses from round to
 // round: nobody has always the same neighbour before it. The first round warms
-// up and is not kept.
-func interleave(ctx context.Context, rounds int, subjects ...*subject) error {
+// up and is not kept. prepare, if given, comes before each round and is not
+// measured.
+func interleave(ctx context.Context, rounds int, prepare func(context.Context) error, subjects ...*subject) error {
 	for round := range rounds + 1 {
+		if prepare != nil {
+			if err := prepare(ctx); err != nil {
+				return err
+			}
+		}
 		order := slices.Clone(subjects)
 		turn := round % len(order)
 		order = append(order[turn:], order[:turn]...)

@@ -25,7 +25,7 @@ func (r *run) newSession(ctx context.Context) error {
 		return took, err
 	}}
 	fork := r.forkExec(pick(r.Quick, 1, 5))
-	if err := interleave(ctx, pick(r.Quick, 1, 12), first, fork); err != nil {
+	if err := interleave(ctx, pick(r.Quick, 1, 12), nil, first, fork); err != nil {
 		return err
 	}
 	row := latency("new-session", "new session and its first command", first, forkWords, fork, time.Microsecond)

@@ -70,7 +70,7 @@ func (r *run) stream(ctx context.Context) error {
 	cli := inSession(&gotCLI, func(ctx context.Context, session string) (int64, time.Duration, error) {
 		return count(h.cli(ctx, "exec", "-s", session, producer))
 	})
-	if err := interleave(ctx, pick(r.Quick, 1, 7), raw, live, cli); err != nil {
+	if err := interleave(ctx, pick(r.Quick, 1, 7), nil, raw, live, cli); err != nil {
 		return err
 	}
 	if gotRaw != size {

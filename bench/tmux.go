@@ -34,7 +34,7 @@ func (r *run) tmux(ctx context.Context) (err error) {
 	per := pick(r.Quick, 1, 5)
 	held := timed(per, func(ctx context.Context) error { return h.exec(ctx, h.c, session, "true", "") })
 	pane := timed(per, t.roundTrip)
-	if err := interleave(ctx, pick(r.Quick, 1, 20), held, pane); err != nil {
+	if err := interleave(ctx, pick(r.Quick, 1, 20), nil, held, pane); err != nil {
 		return err
 	}
 	if _, err := h.c.Close(ctx, session); err != nil {

@@ -92,12 +92,7 @@ func (x *Index) Add(f tape.Frame, n int, from, to tape.Cursor) {
 	case tape.Start:
 		var s Start
 		_ = json.Unmarshal(f.Data, &s) // a frame with a good checksum that we wrote
-		e = &Entry{N: f.Command, Text: s.Command, Status: conch.StatusRunning, From: from, To: to, Started: time.Unix(0, f.Time).UTC()}
-		if len(e.Text) > keepText {
-			e.Text, e.Long = "", true
-		}
-		x.list = append(x.list, e)
-		x.byN[f.Command] = e
+		x.Open(f.Command, s.Command, time.Unix(0, f.Time).UTC(), from, to)
 		return
 	case tape.Exit:
 		if e == nil {
@@ -105,10 +100,7 @@ func (x *Index) Add(f tape.Frame, n int, from, to tape.Cursor) {
 		}
 		var ex Exit
 		_ = json.Unmarshal(f.Data, &ex)
-		e.Exit, e.Ended, e.Status = &ex, time.Unix(0, f.Time).UTC(), conch.StatusDone
-		if ex.Lost {
-			e.Status = conch.StatusLost
-		}
+		x.Close(e, &ex, time.Unix(0, f.Time).UTC(), to)
 	case tape.Stdout:
 		if e != nil {
 			e.Out += int64(n)
@@ -120,6 +112,25 @@ func (x *Index) Add(f tape.Frame, n int, from, to tape.Cursor) {
 	}
 	if e != nil {
 		e.To = to
+	}
+}
+
+// Open is Add for a Start frame by somebody who knows what it says.
+func (x *Index) Open(n uint32, text string, started time.Time, from, to tape.Cursor) *Entry {
+	e := &Entry{N: n, Text: text, Status: conch.StatusRunning, From: from, To: to, Started: started}
+	if len(e.Text) > keepText {
+		e.Text, e.Long = "", true
+	}
+	x.list = append(x.list, e)
+	x.byN[n] = e
+	return e
+}
+
+// Close is Add for an Exit frame by somebody who knows what it says.
+func (x *Index) Close(e *Entry, ex *Exit, ended time.Time, to tape.Cursor) {
+	e.Exit, e.Ended, e.Status, e.To = ex, ended, conch.StatusDone, to
+	if ex.Lost {
+		e.Status = conch.StatusLost
 	}
 }
 

@@ -187,7 +187,8 @@ func checkExec(q *conch.ExecRequest) error {
 }
 
 // submit puts a command into the queue. The error is one the caller can act on.
-func (k *Keeper) submit(q conch.ExecRequest, peerPID int) (*command, error) {
+// attend says that the caller will call await at once.
+func (k *Keeper) submit(q conch.ExecRequest, peerPID int, attend bool) (*command, error) {
 	c := &command{req: q, queuedAt: time.Now(), status: conch.StatusQueued, began: make(chan struct{}), done: make(chan struct{}), peer: peerPID}
 	if q.OpenStdin {
 		c.stdin = newStdin(nil, false)
@@ -206,6 +207,10 @@ func (k *Keeper) submit(q conch.ExecRequest, peerPID int) (*command, error) {
 			c.queueLimit = c.queuedAt.Add(time.Duration(q.QueueTimeoutMS) * time.Millisecond)
 		}
 		k.queue = append(k.queue, c)
+		k.clearUp()
+		if attend && k.cur == nil && k.ckpt == nil && len(k.queue) == 1 && !k.blocked {
+			k.attended = c // and advance starts it
+		}
 	})
 	if !ok {
 		return nil, k.closedError()
@@ -238,20 +243,24 @@ func (k *Keeper) postExec(w http.ResponseWriter, r *http.Request) {
 		sendError(w, err)
 		return
 	}
-	c, err := k.submit(q, peer(r))
+	accept := r.Header.Get("Accept")
+	frames, events := strings.Contains(accept, tapeType), strings.Contains(accept, "text/event-stream")
+	c, err := k.submit(q, peer(r), !frames && !events)
 	if err != nil {
 		sendError(w, err)
 		return
 	}
 	w.Header()["Conch-Command-Id"] = []string{string(c.id)}
-	switch accept := r.Header.Get("Accept"); {
-	case strings.Contains(accept, tapeType):
+	switch {
+	case frames:
 		k.streamExec(w, r, c)
-	case strings.Contains(accept, "text/event-stream"):
+	case events:
 		k.eventsExec(w, r, c)
 	default:
 		if k.await(r, c) {
 			k.sendResult(w, c, q.MaxOutput)
+			http.NewResponseController(w).Flush()
+			k.do(func() {}) // clears up after the command, now that nobody waits
 		}
 	}
 }
@@ -259,6 +268,14 @@ func (k *Keeper) postExec(w http.ResponseWriter, r *http.Request) {
 // await waits for the end of a command and reports false if the client leaves before.
 // The command goes on either way.
 func (k *Keeper) await(r *http.Request, c *command) bool {
+	if !k.attend(r, c) {
+		return false
+	}
+	select {
+	case <-c.done:
+		return true
+	default:
+	}
 	t := time.NewTimer(patience)
 	defer t.Stop()
 	select {

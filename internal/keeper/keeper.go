@@ -66,13 +66,19 @@ type Keeper struct {
 	limits  limits
 
 	tape  *tape.Tape
-	wakeR int
+	wakeR int // what wakes the loop
 	wakeW int
+	kickR int // what wakes the attendant
+	kickW int
 	forks chan func() // run on the first thread
 
 	mu         sync.Mutex // guards all that follows; see do
 	polls      uint64     // changes of what must be polled
 	polled     uint64     // those the loop knows, or is being told
+	kicked     uint64     // those the attendant knows, or is being told
+	attended   *command   // the running command, if its request's thread polls for it
+	asleep     bool       // the attendant polls
+	after      *command   // a finished command whose traces are still to be cleared up
 	alarm      *alarm
 	exiting    bool
 	index      *history.Index
@@ -182,11 +188,12 @@ func (k *Keeper) open() (*net.UnixListener, error) {
 	if k.runDir, err = k.makeRunDir(); err != nil {
 		return nil, err
 	}
-	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+	if k.wakeR, k.wakeW, err = pipe(); err != nil {
 		return nil, err
 	}
-	k.wakeR, k.wakeW = p[0], p[1]
+	if k.kickR, k.kickW, err = pipe(); err != nil {
+		return nil, err
+	}
 	if k.alarm, err = newAlarm(); err != nil {
 		return nil, err
 	}
@@ -222,6 +229,12 @@ func (k *Keeper) open() (*net.UnixListener, error) {
 		return nil, err
 	}
 	return l, os.Rename(tmp, filepath.Join(k.dir, "keeper.json"))
+}
+
+func pipe() (r, w int, err error) {
+	var p [2]int
+	err = unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK)
+	return p[0], p[1], err
 }
 
 // takeLock proves to everyone, by a lock the kernel lets go at death, that this
@@ -318,21 +331,23 @@ func markOf(id string) uint32 {
 	return uint32(v) ^ uint32(v>>32)*0x9e3779b9
 }
 
-// append puts frames on the tape and into the index.
-func (k *Keeper) append(frames ...tape.Frame) error {
-	at, err := k.tape.Append(frames...)
-	if err != nil {
-		return err
+// append puts a frame on the tape and into the index.
+func (k *Keeper) append(f tape.Frame) error {
+	at, err := k.record(f)
+	if err == nil {
+		k.index.Add(f, len(f.Data), at, k.tape.End())
 	}
-	end := k.tape.End()
-	for _, f := range frames {
-		k.index.Add(f, len(f.Data), at, end)
-	}
-	if !k.dirty {
+	return err
+}
+
+// record puts a frame on the tape, to be synced within a second.
+func (k *Keeper) record(f tape.Frame) (tape.Cursor, error) {
+	at, err := k.tape.Append(f)
+	if err == nil && !k.dirty {
 		k.dirty = true
 		k.syncAt = time.Now().Add(time.Second)
 	}
-	return nil
+	return at, err
 }
 
 // storageError says which limit was reached.

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/conchsh/conch/internal/proc"
+	"github.com/conchsh/conch/internal/shell"
 	"github.com/conchsh/conch/internal/tape"
 )
 
@@ -20,18 +21,9 @@ func (k *Keeper) do(f func()) bool {
 	}
 	f()
 	k.advance()
-	k.alarm.set(k.nextDue())
-	if k.polled != k.polls || k.stopping != nil {
-		// It sleeps on other descriptors than there are now.
-		k.polled = k.polls
-		var b [1]byte
-		unix.Write(k.wakeW, b[:])
-	}
+	k.stir()
 	return true
 }
-
-// changed takes note that what the loop must poll is not what it polls.
-func (k *Keeper) changed() { k.polls++ }
 
 // loop waits for what the session's processes and time bring, until it ends. It
 // holds the lock all the while, except when it sleeps.
@@ -40,6 +32,8 @@ func (k *Keeper) loop() {
 	defer k.mu.Unlock()
 	for {
 		k.advance()
+		k.polled = k.polls
+		k.stir()
 		if k.stopping != nil && k.cur == nil && len(k.queue) == 0 {
 			k.exiting = true
 			k.stopping()
@@ -48,15 +42,19 @@ func (k *Keeper) loop() {
 		fds := k.pollBuf[:0]
 		fds = append(fds, unix.PollFd{Fd: int32(k.wakeR), Events: unix.POLLIN}, unix.PollFd{Fd: int32(k.alarm.fd), Events: unix.POLLIN})
 		if k.sh != nil {
-			fds = append(fds, unix.PollFd{Fd: int32(k.sh.StatusFD()), Events: unix.POLLIN},
+			status := int32(k.sh.StatusFD())
+			if k.attended != nil {
+				status = -1
+			}
+			fds = append(fds, unix.PollFd{Fd: status, Events: unix.POLLIN},
 				unix.PollFd{Fd: k.noiseFD(0), Events: unix.POLLIN},
 				unix.PollFd{Fd: k.noiseFD(1), Events: unix.POLLIN})
 		}
 		base := len(fds)
 		// A command's streams hang up one after the other just before its end
 		// is reported: give that a moment, for one wake instead of three.
-		streams, patient := k.streams, k.settle
-		if k.settle {
+		streams, patient := k.streams, k.settle && k.attended == nil
+		if patient {
 			k.settle, streams = false, nil
 		}
 		for _, s := range streams {
@@ -72,8 +70,6 @@ func (k *Keeper) loop() {
 		}
 		k.pollBuf = fds
 		sh := k.sh
-		k.alarm.set(k.nextDue())
-		k.polled = k.polls
 		k.mu.Unlock()
 		err := pollFor(fds, patient)
 		k.mu.Lock()
@@ -102,13 +98,7 @@ func (k *Keeper) loop() {
 				k.readNoise(sh.ErrFD(), 1)
 			}
 			if fds[2].Revents != 0 {
-				for k.sh == sh {
-					end, ok := sh.ReadStatus()
-					if !ok {
-						break
-					}
-					k.onEnd(end)
-				}
+				k.readStatus(sh)
 			}
 		}
 		for i, h := range hangups {
@@ -121,6 +111,17 @@ func (k *Keeper) loop() {
 			k.readCheckpoint()
 		}
 		k.onTime(time.Now())
+	}
+}
+
+// readStatus takes the reports of a shell, as long as it is the shell.
+func (k *Keeper) readStatus(sh *shell.Shell) {
+	for k.sh == sh {
+		end, ok := sh.ReadStatus()
+		if !ok {
+			return
+		}
+		k.onEnd(end)
 	}
 }
 
@@ -195,10 +196,12 @@ func (k *Keeper) onTime(now time.Time) {
 
 // advance starts the next command if nothing stands in the way.
 func (k *Keeper) advance() {
+	k.clearUp()
 	for k.cur == nil && k.ckpt == nil && len(k.queue) > 0 && !k.blocked {
 		c := k.queue[0]
 		k.queue = k.queue[1:]
 		k.start(c)
+		k.clearUp()
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -55,9 +54,6 @@ func (k *Keeper) makeStreams() (*spare, error) {
 		}
 		*s.dst = &stream{fd: fd, kind: s.kind, path: path}
 	}
-	// Polled from now on, so that a command's start is no news to the loop.
-	k.streams = append(k.streams[:len(k.streams):len(k.streams)], sp.out, sp.err)
-	k.changed()
 	return sp, nil
 }
 
@@ -86,11 +82,15 @@ func (k *Keeper) start(c *command) {
 	payload, _ := json.Marshal(history.Start{Command: c.req.Command, CommandID: c.id, Session: k.spec.Label, Cwd: c.req.Cwd, Merge: c.req.Merge})
 	fault.Point("keeper.before-start")
 	// On the tape before it runs: if we die, it is known to have been running.
-	if err := k.append(tape.Frame{Time: started.UnixNano(), Command: c.n, Kind: tape.Start, Data: payload}); err != nil {
+	at, err := k.record(tape.Frame{Time: started.UnixNano(), Command: c.n, Kind: tape.Start, Data: payload})
+	if err != nil {
+		if k.attended == c {
+			k.attended = nil
+		}
 		k.refuse(c, storageError(err))
 		return
 	}
-	c.entry = k.index.Get(c.n)
+	c.entry = k.index.Open(c.n, c.req.Command, started.UTC(), at, k.tape.End())
 	k.cur = c
 	close(c.began)
 	if c.req.TimeoutMS > 0 {
@@ -119,6 +119,12 @@ func (k *Keeper) launch(c *command) {
 	c.out, c.err = sp.out, sp.err
 	k.clean = false
 	c.out.cmd, c.err.cmd = c, c
+	if k.attended == nil {
+		k.streams = append(k.streams[:len(k.streams):len(k.streams)], c.out, c.err)
+	}
+	if k.attended == nil || c.attempt > 1 {
+		k.changed()
+	}
 	k.noise = [2][]byte{}
 
 	run := shell.Command{Text: c.req.Command, Stdin: os.DevNull, Stdout: c.out.path, Stderr: c.err.path, Last: k.last, Env: c.req.Env,
@@ -380,9 +386,13 @@ func mergeReports(a, b conch.ShellReport) conch.ShellReport {
 // is not recorded.
 func (k *Keeper) finish(c *command, r *conch.Result) {
 	r.Background = k.background(c)
-	b, _ := json.Marshal(history.Exit{Result: *r})
+	ex := &history.Exit{Result: *r}
+	b, _ := json.Marshal(ex)
 	fault.Point("keeper.before-exit")
-	if err := k.append(tape.Frame{Time: time.Now().UnixNano(), Command: c.n, Kind: tape.Exit, Data: b}); err != nil && c.failed == nil {
+	now := time.Now()
+	if _, err := k.record(tape.Frame{Time: now.UnixNano(), Command: c.n, Kind: tape.Exit, Data: b}); err == nil {
+		k.index.Close(c.entry, ex, now.UTC(), k.tape.End())
+	} else if c.failed == nil {
 		c.failed = storageError(err)
 	}
 	fault.Point("keeper.after-exit")
@@ -401,9 +411,22 @@ func (k *Keeper) conclude(c *command, r *conch.Result) {
 	if k.cur == c {
 		k.cur = nil
 	}
+	if k.attended == c {
+		k.leave() // what background processes still write is the loop's
+	}
+	k.clearUp() // an earlier one's, if nobody came to it
+	k.after = c
 	close(c.done)
-	// Whoever waited runs now, on this thread; the rest is nobody's wait.
-	runtime.Gosched()
+}
+
+// clearUp gets the session ready for the next command, after the result of the last
+// one has been given out: nobody waits for this.
+func (k *Keeper) clearUp() {
+	c := k.after
+	if c == nil {
+		return
+	}
+	k.after = nil
 	k.lastActive = time.Now()
 	k.trimAt = k.lastActive.Add(trimAfter)
 	k.index.Forget(k.tape.Oldest())

@@ -233,10 +233,13 @@ func TestEnding(t *testing.T) {
 		"exec sleep 60; echo AFTER",
 		"kill -STOP $BASHPID & sleep 60; echo AFTER",
 	}
+	unique := fmt.Sprintf("60.%06d", os.Getpid())
 	r := newRig(t)
 	r.want("V=5; f() { echo F; }; sleep 1000 & OLD=$!", "", "", "0")
 	for _, text := range cases {
 		marker := filepath.Join(r.home, "after")
+		// Durations nobody else sleeps, to find what is left behind.
+		text = strings.NewReplacer("sleep 60", "sleep "+unique, "sleep 20", "sleep "+unique).Replace(text)
 		res := r.run(conch.ExecRequest{Command: "printf partial; " + strings.ReplaceAll(text, "echo AFTER", "touch "+marker), TimeoutMS: 300})
 		if !res.TimedOut || res.ExitCode != nil {
 			t.Errorf("%q: timed out %v, exit %s", text, res.TimedOut, code(res))
@@ -260,7 +263,7 @@ func TestEnding(t *testing.T) {
 		}
 		out, _ := exec.Command("ps", "-eo", "pid,args").Output()
 		for _, line := range strings.Split(string(out), "\n") {
-			if strings.HasSuffix(line, " sleep 60") || strings.HasSuffix(line, " sleep 20") {
+			if strings.Contains(line, unique) {
 				t.Errorf("%q: left behind: %s", text, line)
 			}
 		}

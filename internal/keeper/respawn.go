@@ -70,7 +70,7 @@ func (k *Keeper) ensureShell(c *command) error {
 	k.sh = sh
 	k.changed()
 	k.ready = false
-	k.noiseEnd = [2]bool{}
+	k.noise, k.noiseEnd = [2][]byte{}, [2]bool{}
 	k.histSynced = 0
 	k.watch[0] = openWatch(sh.PID)
 	if k.watch[1] == nil {

@@ -111,7 +111,9 @@ func (k *Keeper) launch(c *command) {
 	}
 	c.out, c.err = sp.out, sp.err
 	c.out.cmd, c.err.cmd = c, c
-	k.noise = [2][]byte{}
+	if k.ready {
+		k.noise = [2][]byte{}
+	} // else the mark that ends its starting may be among it
 
 	run := shell.Command{Text: c.req.Command, Stdin: os.DevNull, Stdout: c.out.path, Stderr: c.err.path, Last: k.last, Env: c.req.Env,
 		History: k.historyFor(c)}
@@ -261,6 +263,11 @@ func (k *Keeper) opened(s *stream) bool {
 func (k *Keeper) onEnd(end shell.End) {
 	if !k.ready {
 		k.ready = true
+		// A command may follow so closely that its EXIT trap has spoken by now.
+		for i, fd := range []int{k.sh.OutFD(), k.sh.ErrFD()} {
+			k.readNoise(fd, i)
+			k.noise[i] = shell.AfterStart(k.noise[i])
+		}
 		return
 	}
 	c := k.cur

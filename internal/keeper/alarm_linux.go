@@ -36,3 +36,13 @@ func (a *alarm) clear() {
 	unix.Read(a.fd, b[:])
 	a.at = time.Time{}
 }
+
+// pollFor waits for one of fds, or, if brief, for a quarter of a millisecond at most.
+func pollFor(fds []unix.PollFd, brief bool) error {
+	var ts *unix.Timespec
+	if brief {
+		ts = &unix.Timespec{Nsec: 250_000}
+	}
+	_, err := unix.Ppoll(fds, ts, nil)
+	return err
+}

@@ -45,3 +45,13 @@ func (a *alarm) clear() {
 	unix.Read(a.fd, b[:])
 	a.at = time.Time{}
 }
+
+// pollFor waits for one of fds, or, if brief, for a millisecond at most.
+func pollFor(fds []unix.PollFd, brief bool) error {
+	ms := -1
+	if brief {
+		ms = 1
+	}
+	_, err := unix.Poll(fds, ms)
+	return err
+}

@@ -58,6 +58,7 @@ type stream struct {
 	bytes int64
 	head  []byte // the first bytes, so that small results need no reading back
 	wide  bool   // the pipe was widened
+	ended bool   // its last writer has gone
 	seen  bool   // somebody wrote to it or closed it: it had been opened
 }
 

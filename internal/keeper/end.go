@@ -196,7 +196,7 @@ func (k *Keeper) everything(then func(proc.Report)) {
 func (k *Keeper) reset(then func(proc.Report)) {
 	k.everything(func(rep proc.Report) {
 		k.state = nil
-		k.judge = shell.Judge{}
+		k.judge, k.debugTrap = shell.Judge{}, ""
 		os.Remove(k.statePath())
 		k.last, k.cwd, k.pending, k.failures = 0, k.spec.Cwd, nil, 0
 		k.blocked = false

@@ -89,7 +89,11 @@ type Keeper struct {
 	cwd        string // logical directory after the last command
 	streams    []*stream
 	hangups    []*hangup
+	settle     bool // a stream of the running command has just ended
 	spare      *spare
+	clean      bool   // the last command's FIFOs can be used again
+	debugTrap  string // what the state says, ready to use
+	armed      bool
 	noise      [2][]byte // what the shell wrote outside commands since the current one began
 	noiseEnd   [2]bool
 	watch      [2]*proc.ChildWatch // children of the shell, and of this process
@@ -193,7 +197,7 @@ func (k *Keeper) open() (*net.UnixListener, error) {
 		k.log.Warn("checkpoint is unreadable", "err", err)
 	}
 	if k.state != nil {
-		k.judge.Learn(k.state)
+		k.learn(k.state)
 		k.last, k.cwd = k.state.Last, k.state.Pwd
 		// The shell of an earlier keeper is gone; the next result says so.
 		k.pending = &conch.ShellReport{}

@@ -53,7 +53,12 @@ func (k *Keeper) loop() {
 				unix.PollFd{Fd: k.noiseFD(1), Events: unix.POLLIN})
 		}
 		base := len(fds)
-		streams := k.streams
+		// A command's streams hang up one after the other just before its end
+		// is reported: give that a moment, for one wake instead of three.
+		streams, patient := k.streams, k.settle
+		if k.settle {
+			k.settle, streams = false, nil
+		}
 		for _, s := range streams {
 			fds = append(fds, unix.PollFd{Fd: int32(s.fd), Events: unix.POLLIN})
 		}
@@ -70,7 +75,7 @@ func (k *Keeper) loop() {
 		k.alarm.set(k.nextDue())
 		k.polled = k.polls
 		k.mu.Unlock()
-		_, err := unix.Poll(fds, -1)
+		err := pollFor(fds, patient)
 		k.mu.Lock()
 		if err != nil && err != unix.EINTR {
 			k.log.Error("poll", "err", err)

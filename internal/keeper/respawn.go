@@ -68,6 +68,7 @@ func (k *Keeper) ensureShell(c *command) error {
 		return storageError(err)
 	}
 	k.sh = sh
+	k.armed = true
 	k.changed()
 	k.ready = false
 	k.noise, k.noiseEnd = [2][]byte{}, [2]bool{}
@@ -403,12 +404,19 @@ func (k *Keeper) checkpointDone(st *shell.State, err error) {
 		st.Pwd, k.cwd = p, p
 	}
 	k.state = st
-	k.judge.Learn(st)
+	k.learn(st)
 	k.failures = 0
 	if err := st.Save(k.statePath()); err != nil {
 		k.log.Warn("save checkpoint", "err", err)
 	}
 	fault.Point("keeper.after-checkpoint")
+}
+
+// learn takes from a state what every command needs to know of it.
+func (k *Keeper) learn(st *shell.State) {
+	k.judge.Learn(st)
+	k.debugTrap = st.DebugTrap()
+	k.armed = st.Armed()
 }
 
 // abandonCheckpoint closes what a checkpoint holds.

@@ -43,11 +43,11 @@ func (k *Keeper) makeStreams() (*spare, error) {
 		dst  **stream
 	}{{"o", tape.Stdout, &sp.out}, {"e", tape.Stderr, &sp.err}} {
 		path := filepath.Join(k.runDir, s.name)
-		fd, err := openFIFO(path)
+		fd, err := openFIFO(path, k.clean)
 		if os.IsNotExist(err) {
 			// The run directory was taken away (a logout, a cleaner).
 			if _, err = k.makeRunDir(); err == nil {
-				fd, err = openFIFO(path)
+				fd, err = openFIFO(path, false)
 			}
 		}
 		if err != nil {
@@ -61,7 +61,14 @@ func (k *Keeper) makeStreams() (*spare, error) {
 	return sp, nil
 }
 
-func openFIFO(path string) (int, error) {
+// openFIFO makes a FIFO, or takes the one that is there if reuse says that nobody
+// holds it any more, and opens its read end.
+func openFIFO(path string, reuse bool) (int, error) {
+	if reuse {
+		if fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err == nil {
+			return fd, nil
+		}
+	}
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		return -1, err
 	}
@@ -110,6 +117,7 @@ func (k *Keeper) launch(c *command) {
 		}
 	}
 	c.out, c.err = sp.out, sp.err
+	k.clean = false
 	c.out.cmd, c.err.cmd = c, c
 	if k.ready {
 		k.noise = [2][]byte{}
@@ -121,7 +129,8 @@ func (k *Keeper) launch(c *command) {
 		run.Stderr = ""
 	}
 	if k.state != nil {
-		run.DebugTrap = k.state.DebugTrap()
+		run.DebugTrap = k.debugTrap
+		run.Rearm = !k.armed
 	}
 	if c.req.Cwd != "" {
 		run.Cwd, run.Back = c.req.Cwd, k.cwd
@@ -170,8 +179,9 @@ func (k *Keeper) readStream(s *stream, events int16) {
 			unix.FcntlInt(uintptr(s.fd), unix.F_SETPIPE_SZ, 1<<20) // allowed to fail: there is a limit per user
 		}
 	case n == 0 && events&unix.POLLHUP != 0 || err != nil && err != unix.EAGAIN && err != unix.EINTR:
-		s.seen = true
+		s.seen, s.ended = true, true
 		k.closeStream(s)
+		k.settle = s.cmd == k.cur
 	}
 }
 
@@ -237,7 +247,7 @@ func (k *Keeper) drain(s *stream) {
 	}
 	p := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
 	if n, _ := unix.Poll(p, 0); n > 0 && p[0].Revents&unix.POLLHUP != 0 && p[0].Revents&unix.POLLIN == 0 {
-		s.seen = true
+		s.seen, s.ended = true, true
 		k.closeStream(s)
 	}
 }
@@ -426,6 +436,8 @@ func (k *Keeper) conclude(c *command, r *conch.Result) {
 		}
 	}
 	if k.spare == nil && !k.blocked {
+		// Both hung up, so nobody has them open: they serve again.
+		k.clean = c.out != nil && c.out.fd < 0 && c.err.fd < 0 && c.out.ended && c.err.ended
 		k.spare, _ = k.makeStreams() // tried again, and reported, at the next start
 	}
 }

@@ -58,6 +58,9 @@ type Shell struct {
 
 	controlInode uint64
 	statusBuf    []byte
+	driver       int    // the driver file, kept open
+	driverLen    int    // what is in it
+	lines        string // the two control lines
 }
 
 // File names inside Config.Dir.
@@ -72,7 +75,8 @@ const (
 // Start starts bash. It returns once the process exists; what is sent to it is
 // carried out in order, so nothing needs to wait for it to be ready.
 func Start(cfg Config) (*Shell, error) {
-	s := &Shell{cfg: cfg, status: -1, out: -1, err: -1}
+	s := &Shell{cfg: cfg, status: -1, out: -1, err: -1, driver: -1}
+	s.lines = `\builtin . ` + Quote(s.path(driverFile)) + "\n" + s.report()
 	if err := s.start(); err != nil {
 		s.Close()
 		return nil, err
@@ -117,7 +121,7 @@ func (s *Shell) start() error {
 	s.out, s.err = sinks[0][0], sinks[1][0]
 
 	env := s.cfg.Env
-	init := `\builtin unset HISTFILE PS1 PS2 PROMPT_COMMAND TMOUT;\builtin set +m +H +o history;BASH_ARGV0=conch;\builtin history -c` + "\n"
+	init := armAbort + `;\builtin unset HISTFILE PS1 PS2 PROMPT_COMMAND TMOUT;\builtin set +m +H +o history;BASH_ARGV0=conch;\builtin history -c` + "\n"
 	if s.cfg.Restore != nil {
 		script := s.cfg.Restore.script()
 		if err := os.WriteFile(s.path(restoreFile), script, 0o600); err != nil {
@@ -184,7 +188,7 @@ func (s *Shell) Close() {
 		s.control.Close()
 		s.control = nil
 	}
-	for _, fd := range []*int{&s.status, &s.out, &s.err} {
+	for _, fd := range []*int{&s.status, &s.out, &s.err, &s.driver} {
 		if *fd >= 0 {
 			unix.Close(*fd)
 			*fd = -1
@@ -217,6 +221,8 @@ type Command struct {
 	// DebugTrap is the user's DEBUG trap, which `.` hides from what it
 	// sources; it is set again inside.
 	DebugTrap string
+	// Rearm sets the abort trap again, which a command took away.
+	Rearm bool
 	// History holds commands to add to the shell's own history first.
 	History []string
 }
@@ -228,8 +234,9 @@ func (s *Shell) Run(c Command) error {
 	}
 	var b bytes.Buffer
 	b.Grow(len(c.Text) + 512)
-	// The trap is set anew each time, in case a command took it away.
-	b.WriteString(`\builtin trap -- '\builtin trap - INT;\builtin kill -INT "$$"' RTMIN+5;`)
+	if c.Rearm {
+		b.WriteString(armAbort + ";")
+	}
 	if c.DebugTrap != "" {
 		b.WriteString(c.DebugTrap)
 		b.WriteString("\n")
@@ -265,20 +272,58 @@ func (s *Shell) Run(c Command) error {
 		b.WriteString(" 2>|" + Quote(c.Stderr))
 	}
 	b.WriteByte('\n')
-	if err := s.writeFile(driverFile, b.Bytes()); err != nil {
+	if err := s.writeDriver(b.Bytes()); err != nil {
 		return err
 	}
-	line := ""
+	line := s.lines
 	if c.DebugTrap != "" {
-		line = `\builtin trap - DEBUG;` // `.` would bring back one that the command removes
+		line = `\builtin trap - DEBUG;` + line // `.` would bring back one that the command removes
 	}
-	line += `\builtin . ` + Quote(s.path(driverFile)) + "\n" + s.report()
 	if c.Cwd != "" {
 		line += `{ \builtin cd -- ` + Quote(c.Back) + `||\builtin cd -P -- ` + Quote(c.BackFD) + `&&PWD=` + Quote(c.Back) +
 			`;OLDPWD=` + Quote(c.OldPwd) + "; } 2>/dev/null\n"
 	}
 	_, err := s.control.WriteString(line)
 	return err
+}
+
+// armAbort sets the trap that AbortSignal springs.
+const armAbort = `\builtin trap -- '\builtin trap - INT;\builtin kill -INT "$$"' RTMIN+5`
+
+// writeDriver puts a command into the driver file. The file stays open, because
+// opening it costs more than writing it; it is made anew if it was taken away.
+func (s *Shell) writeDriver(b []byte) error {
+	if s.driver >= 0 {
+		var st unix.Stat_t
+		if unix.Fstat(s.driver, &st) != nil || st.Nlink == 0 {
+			unix.Close(s.driver)
+			s.driver = -1
+		}
+	}
+	if s.driver < 0 {
+		fd, err := unix.Open(s.path(driverFile), unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			return &os.PathError{Op: "open", Path: s.path(driverFile), Err: err}
+		}
+		s.driver, s.driverLen = fd, 0
+	}
+	if len(b) < s.driverLen {
+		if err := unix.Ftruncate(s.driver, int64(len(b))); err != nil {
+			return &os.PathError{Op: "truncate", Path: s.path(driverFile), Err: err}
+		}
+	}
+	s.driverLen = len(b)
+	for at := 0; at < len(b); {
+		n, err := unix.Pwrite(s.driver, b[at:], int64(at))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return &os.PathError{Op: "write", Path: s.path(driverFile), Err: err}
+		}
+		at += n
+	}
+	return nil
 }
 
 // writeFile replaces a small file that nobody else holds open.

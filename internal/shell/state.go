@@ -174,7 +174,7 @@ func (st *State) script() []byte {
 			b.WriteString(`\builtin ` + line + "\n")
 		}
 	}
-	for _, e := range splitQuoted(st.Traps) {
+	for _, e := range st.userTraps() {
 		b.WriteString(`\builtin ` + e + "\n")
 	}
 	for _, line := range strings.Split(string(st.Options), "\n") {
@@ -379,6 +379,16 @@ func unquote(v string) string {
 		return v
 	}
 	return s
+}
+
+// Armed reports whether the driver's abort trap is still set.
+func (st *State) Armed() bool {
+	for _, t := range splitQuoted(st.Traps) {
+		if strings.HasPrefix(`\builtin `+t, strings.TrimSuffix(armAbort, "RTMIN+5")) && strings.HasSuffix(t, " SIGRTMIN+5") {
+			return true
+		}
+	}
+	return false
 }
 
 // Errexit reports whether `set -e` is on.

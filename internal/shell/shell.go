@@ -260,7 +260,13 @@ func (s *Shell) Run(c Command) error {
 	for k, v := range c.Env {
 		b.WriteString(k + "=" + Quote(v) + " ")
 	}
-	b.WriteString(`\builtin eval `)
+	if len(c.Env) > 0 {
+		// Behind `builtin` alone bash forgets the variables at the command's
+		// first builtin and keeps what it assigns to them.
+		b.WriteString(`\builtin command eval `)
+	} else {
+		b.WriteString(`\builtin eval `)
+	}
 	quoteTo(&b, c.Text)
 	if c.Cwd != "" {
 		b.WriteString("; }; }")

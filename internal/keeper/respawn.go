@@ -273,6 +273,9 @@ func (k *Keeper) shellStopped() {
 // outside of the command and yet does not report its end.
 func (k *Keeper) watchdog(c *command, now time.Time) {
 	c.watch = now.Add(watchNext)
+	if c.end != nil {
+		return // it has reported; only the command's other processes are waited for
+	}
 	if k.sh == nil || !k.ready && now.Sub(c.entry.Started) < 30*time.Second {
 		return // an rc file may take its time
 	}

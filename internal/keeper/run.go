@@ -319,7 +319,9 @@ func (k *Keeper) notRun(c *command, reason string) {
 func (k *Keeper) finishWith(c *command, end shell.End) {
 	status := end.Status
 	k.last = status
-	if c.req.Cwd == "" {
+	// A shell that died after its report, while the command's other processes
+	// were being ended, starts again where the checkpoint stands.
+	if c.req.Cwd == "" && k.sh != nil {
 		k.cwd = k.logicalCwd(end.Pwd)
 	}
 	r := k.newResult(c)

@@ -31,7 +31,7 @@ bench: build ## measure against plain bash in the same run; writes bench-out/ben
 
 .PHONY: soak
 soak: build ## the long runs: 10,000 times seq under load, 1 GB through exec
-	CGO_ENABLED=0 CONCH_SOAK=1 $(GO) test -count=1 -timeout 60m -run 'Soak' ./cmd/conch ./internal/keeper
+	CGO_ENABLED=0 CONCH_SOAK=1 $(GO) test -count=1 -timeout 60m -run 'Soak' ./internal/conchtest
 
 .PHONY: fuzz
 fuzz: ## fuzz every parser for a while

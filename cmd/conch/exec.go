@@ -115,7 +115,7 @@ func (f *execFlags) request(args []string) (conch.ExecRequest, error) {
 		req.Command = quoteArgv(args)
 	}
 	if err != nil {
-		return req, conch.Errorf(conch.InvalidRequest, "cannot read the command: %v", err)
+		return req, conch.Errorf(conch.InvalidRequest, "cannot read the command: %v", err).Hint("-f names a file of shell text; - is stdin")
 	}
 	if req.Env, err = parseEnv(f.env); err != nil {
 		return req, err

@@ -54,7 +54,7 @@ func newLogExport(a *app) *cobra.Command {
 func exportTo(file string, log io.Reader) error {
 	f, err := os.Create(file)
 	if err != nil {
-		return conch.Errorf(conch.InvalidRequest, "cannot write the log: %v", err)
+		return conch.Errorf(conch.InvalidRequest, "cannot write the log: %v", err).Hint("-o names a file in a directory you can write")
 	}
 	err = copyOut(f, log)
 	if e := f.Close(); err == nil {
@@ -77,7 +77,7 @@ printed. log export gives it back.`,
 			if args[0] != "-" {
 				f, err := os.Open(args[0])
 				if err != nil {
-					return conch.Errorf(conch.InvalidRequest, "cannot read the log: %v", err)
+					return conch.Errorf(conch.InvalidRequest, "cannot read the log: %v", err).Hint("FILE is what conch log export wrote; - is stdin")
 				}
 				defer f.Close()
 				in = f

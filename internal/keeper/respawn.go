@@ -71,7 +71,7 @@ func (k *Keeper) ensureShell(c *command) error {
 	k.armed = true
 	k.changed()
 	k.ready = false
-	k.noiseEnd = [2]bool{}
+	k.noise, k.noiseEnd = [2][]byte{}, [2]bool{}
 	k.histSynced = 0
 	k.watch[0] = openWatch(sh.PID)
 	if k.watch[1] == nil {
@@ -273,6 +273,9 @@ func (k *Keeper) shellStopped() {
 // outside of the command and yet does not report its end.
 func (k *Keeper) watchdog(c *command, now time.Time) {
 	c.watch = now.Add(watchNext)
+	if c.end != nil {
+		return // it has reported; only the command's other processes are waited for
+	}
 	if k.sh == nil || !k.ready && now.Sub(c.entry.Started) < 30*time.Second {
 		return // an rc file may take its time
 	}
@@ -453,14 +456,20 @@ func (k *Keeper) restoreIntTrap() {
 // historyWords are those whose use needs the shell's own history list.
 var historyWords = regexp.MustCompile(`\b(history|fc|HISTCMD)\b`)
 
+// wholeHistory are those of them that show the command itself as well.
+var wholeHistory = regexp.MustCompile(`\b(history|HISTCMD)\b`)
+
 // historyFor gives the commands to add to the shell's history before c runs, c
-// itself last. The list is only brought up to date when c can look at it.
+// itself last where bash would have it so. The list is only brought up to date when c can look at it.
 func (k *Keeper) historyFor(c *command) []string {
 	if !historyWords.MatchString(c.req.Command) {
 		return nil
 	}
 	const most = 500
 	list := k.index.Entries()
+	if n := len(list); n > 0 && !wholeHistory.MatchString(c.req.Command) {
+		list = list[:n-1] // `fc -s` means the command before it, not itself
+	}
 	from := max(k.histSynced, len(list)-most)
 	var out []string
 	for _, e := range list[min(from, len(list)):] {

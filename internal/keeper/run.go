@@ -125,7 +125,9 @@ func (k *Keeper) launch(c *command) {
 	if k.attended == nil || c.attempt > 1 {
 		k.changed()
 	}
-	k.noise = [2][]byte{}
+	if k.ready {
+		k.noise = [2][]byte{}
+	} // else the mark that ends its starting may be among it
 
 	run := shell.Command{Text: c.req.Command, Stdin: os.DevNull, Stdout: c.out.path, Stderr: c.err.path, Last: k.last, Env: c.req.Env,
 		History: k.historyFor(c)}
@@ -277,6 +279,11 @@ func (k *Keeper) opened(s *stream) bool {
 func (k *Keeper) onEnd(end shell.End) {
 	if !k.ready {
 		k.ready = true
+		// A command may follow so closely that its EXIT trap has spoken by now.
+		for i, fd := range []int{k.sh.OutFD(), k.sh.ErrFD()} {
+			k.readNoise(fd, i)
+			k.noise[i] = shell.AfterStart(k.noise[i])
+		}
 		return
 	}
 	c := k.cur
@@ -318,7 +325,9 @@ func (k *Keeper) notRun(c *command, reason string) {
 func (k *Keeper) finishWith(c *command, end shell.End) {
 	status := end.Status
 	k.last = status
-	if c.req.Cwd == "" {
+	// A shell that died after its report, while the command's other processes
+	// were being ended, starts again where the checkpoint stands.
+	if c.req.Cwd == "" && k.sh != nil {
 		k.cwd = k.logicalCwd(end.Pwd)
 	}
 	r := k.newResult(c)

@@ -86,7 +86,13 @@ func (s *Session) Handover(c syscall.Conn, head []byte) error {
 	if l == nil {
 		return conch.Errorf(conch.NotRunning, "the session's keeper is not running").Retry()
 	}
-	return l.hand(c, head)
+	err := l.hand(c, head)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, net.ErrClosed) {
+		// The keeper is dead and the reader of ctl has yet to hear of it. A
+		// caller that tries again must get the next keeper, not this link.
+		s.link.CompareAndSwap(l, nil)
+	}
+	return err
 }
 
 func (l *link) hand(c syscall.Conn, head []byte) error {

@@ -152,8 +152,20 @@ func (s *Shell) start() error {
 	}
 	s.PID = pid
 	// The first End says that the shell is ready for commands.
-	_, err = s.control.WriteString(init + s.report())
+	_, err = s.control.WriteString(init + `\builtin printf '` + readyMark + `';\builtin printf '` + readyMark + "' >&2\n" + s.report())
 	return err
+}
+
+// readyMark ends, on both of the shell's own streams, what it and its rc file
+// said while starting. All after it belongs to a command. (In printf's form.)
+const readyMark = `\0conch\0`
+
+// AfterStart cuts from the shell's own output what came before it was ready.
+func AfterStart(noise []byte) []byte {
+	if _, after, ok := bytes.Cut(noise, []byte("\x00conch\x00")); ok {
+		return after
+	}
+	return nil
 }
 
 // report is the control line that makes the shell send an End.
@@ -248,7 +260,13 @@ func (s *Shell) Run(c Command) error {
 	for k, v := range c.Env {
 		b.WriteString(k + "=" + Quote(v) + " ")
 	}
-	b.WriteString(`\builtin eval `)
+	if len(c.Env) > 0 {
+		// Behind `builtin` alone bash forgets the variables at the command's
+		// first builtin and keeps what it assigns to them.
+		b.WriteString(`\builtin command eval `)
+	} else {
+		b.WriteString(`\builtin eval `)
+	}
 	quoteTo(&b, c.Text)
 	if c.Cwd != "" {
 		b.WriteString("; }; }")

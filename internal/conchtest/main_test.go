@@ -1,0 +1,5 @@
+package conchtest
+
+import "testing"
+
+func TestMain(m *testing.M) { Main(m) }

@@ -445,6 +445,9 @@ func (k *Keeper) checkpointStuck() {
 
 // restoreIntTrap puts the user's INT trap back, which the abort took away.
 func (k *Keeper) restoreIntTrap() {
+	// The abort may have come when the command was already through, and springs
+	// at the next line the shell reads: let that be one that does not matter.
+	k.sh.Send(`\builtin :`)
 	if k.state == nil {
 		return
 	}

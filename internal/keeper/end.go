@@ -52,6 +52,7 @@ func (k *Keeper) endCommand(c *command, w why) {
 
 // endShell ends the shell under a command that is being ended.
 func (k *Keeper) endShell(c *command) {
+	k.log.Info("ending the shell with its command", "command", c.id, "tries", c.ending.hard)
 	k.drain(c.out)
 	k.drain(c.err)
 	k.killShell()

@@ -382,7 +382,7 @@ func TestAbortRaces(t *testing.T) {
 	r.want("V=5; f() { echo F; }", "", "", "0")
 	for i := range 300 {
 		res := r.run(conch.ExecRequest{Command: "sleep 0.00" + fmt.Sprint(i%10) + "; sleep 30; V=broken", TimeoutMS: int64(1 + i%13)})
-		if !res.TimedOut || res.Background != 0 {
+		if !res.TimedOut || res.Background != 0 || res.Shell.Restarted {
 			t.Fatalf("%d: %+v", i, res)
 		}
 		quick := r.run(conch.ExecRequest{Command: "true", TimeoutMS: 1})

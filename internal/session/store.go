@@ -58,6 +58,8 @@ type Store struct {
 	open   map[name]*Session
 	byID   map[string]*Session
 	closed map[string]Spec // by id
+	// importing holds the labels of logs that are being read in.
+	importing map[name]bool
 }
 
 // name is a session's address.

@@ -96,6 +96,8 @@ func TestLabelledForm(t *testing.T) {
 		{"an empty frame is no output", []piece{{Stdout, "a"}, {Stderr, ""}, {Stdout, "b\n"}}, "\x01\x01\x01ab\n"},
 		{"markers as output", []piece{{Stdout, "\x03\x03\x03\n"}, {Stderr, "\x01\x01\x01\n"}},
 			"\x01\x01\x01\x03\x03\x03\n\x02\x02\x02\x01\x01\x01\n"},
+		{"the other stream's marker as output", []piece{{Stdout, "\x02\x02\x02a\n"}, {Stderr, "\x01\x01\x01\x02\x02\x02b\n"}, {Stdout, "\x01\x01\x01\x02\x02\x02c"}},
+			"\x01\x01\x01\x02\x02\x02a\n\x02\x02\x02\x01\x01\x01\x02\x02\x02b\n\x01\x01\x01\x01\x01\x01\x02\x02\x02c\n\x03\x03\x03\n"},
 		{"nothing", nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -50,12 +50,19 @@ func (c *Client) importLog(ctx context.Context, q url.Values, log io.Reader) (*I
 	// A log may be larger than memory, so it is sent as it is read and cannot
 	// be sent twice, unlike what do sends.
 	k := call{method: http.MethodPost, url: daemonURL("/import", q)}
-	req, err := http.NewRequestWithContext(ctx, k.method, k.url, log)
+	source := &source{r: log}
+	req, err := http.NewRequestWithContext(ctx, k.method, k.url, source)
 	if err != nil {
 		return nil, conch.Errorf(conch.InvalidRequest, "%v", err)
 	}
 	req.Header.Set("Content-Type", "application/octet-stream")
 	resp, err := c.send(req, k)
+	if source.err != nil && ctx.Err() == nil {
+		if err == nil {
+			resp.Body.Close()
+		}
+		return nil, conch.Errorf(conch.InvalidRequest, "cannot read the log: %v", source.err).Hint("nothing was kept")
+	}
 	if err != nil {
 		return nil, c.explain(ctx, k, err)
 	}
@@ -65,4 +72,19 @@ func (c *Client) importLog(ctx context.Context, q url.Values, log io.Reader) (*I
 		return nil, c.explain(ctx, k, err)
 	}
 	return &i, nil
+}
+
+// source remembers why it could not be read, which the transport does not tell
+// apart from what happens on the connection.
+type source struct {
+	r   io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
 }

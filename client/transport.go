@@ -149,6 +149,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if werr == nil {
 		werr = bw.Flush()
 	}
+	if werr != nil {
+		// If it was the body that could not be read, the server still waits
+		// for the rest of it, and would for ever.
+		c.control(func(fd int) { unix.Shutdown(fd, unix.SHUT_WR) })
+	}
 	// A server that refuses a long body answers before it has read it all.
 	resp, err := http.ReadResponse(c.br, req)
 	if err != nil {

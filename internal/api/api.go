@@ -53,7 +53,7 @@ func New(h *host.Host) http.Handler {
 	} {
 		s.mux.HandleFunc(pattern, answer(f))
 	}
-	s.mux.HandleFunc("POST /v1/import", s.imports)
+	s.mux.HandleFunc("POST /v1/import", s.importLog)
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	s.mux.HandleFunc("/v1/sessions/{agent}/{label}", s.session)
 	s.mux.HandleFunc("/v1/sessions/{agent}/{label}/{rest...}", s.session)
@@ -149,17 +149,6 @@ func (s *server) new(r *http.Request) (any, error) {
 
 func (s *server) close(r *http.Request) (any, error) {
 	return s.h.Close(r.Context(), r.PathValue("agent"), r.PathValue("label"))
-}
-
-// imports takes a log of any size, hence not by way of answer.
-func (s *server) imports(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	i, err := s.h.Import(q.Get("agent"), q.Get("label"), r.Body)
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, i)
 }
 
 func (s *server) shutdown(r *http.Request) (any, error) {

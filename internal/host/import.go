@@ -1,27 +1,40 @@
 package host
 
 import (
+	"context"
 	"io"
 
 	"github.com/conchsh/conch"
-	"github.com/conchsh/conch/internal/session"
 )
 
-// Import keeps a labelled log as a closed session. Empty label: one of its own.
-func (h *Host) Import(agent, label string, log io.Reader) (session.Imported, error) {
+// Imported names the session that holds an imported log.
+type Imported struct {
+	Agent       string `json:"agent"`
+	Label       string `json:"label"`
+	StdoutBytes int64  `json:"stdout_bytes"`
+	StderrBytes int64  `json:"stderr_bytes"`
+}
+
+// Import keeps a labelled log as a closed session. No label: the daemon
+// chooses one.
+func (h *Host) Import(ctx context.Context, agent, label string, log io.Reader) (Imported, error) {
 	if h.leaving.Load() {
-		return session.Imported{}, errLeaving()
+		return Imported{}, errLeaving()
 	}
 	if agent == "" {
 		agent = conch.DefaultAgent
 	}
 	if err := conch.CheckAgent(agent); err != nil {
-		return session.Imported{}, err
+		return Imported{}, err
 	}
 	if label != "" {
 		if err := conch.CheckLabel(label); err != nil {
-			return session.Imported{}, err
+			return Imported{}, err
 		}
 	}
-	return h.Store.Import(agent, label, log)
+	im, err := h.Store.Import(ctx, agent, label, log)
+	if err != nil {
+		return Imported{}, err
+	}
+	return Imported{agent, im.Spec.Label, im.Stdout, im.Stderr}, nil
 }

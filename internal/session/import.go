@@ -1,151 +1,197 @@
 package session
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/fault"
 	"github.com/conchsh/conch/internal/history"
 	"github.com/conchsh/conch/internal/tape"
 )
 
-// Imported says what an import has become.
+const (
+	// partial begins the name of a directory that an import is still filling.
+	// It gets a session's name when it is whole, so that an import that was
+	// cut short, by whatever, is never read as a session.
+	partial = ".import-"
+	// importedLabel and a number name imports that were given no label.
+	importedLabel = "imported:"
+	// importText stands where a command's text would.
+	importText = "log import"
+	// importBatch is how much is appended at once. Lines that change streams
+	// make a frame each, and a write for each would be slow.
+	importBatch = 256 << 10
+)
+
+// Imported describes a session that an import made.
 type Imported struct {
-	Agent       string `json:"agent"`
-	Label       string `json:"label"`
-	StdoutBytes int64  `json:"stdout_bytes"`
-	StderrBytes int64  `json:"stderr_bytes"`
+	Spec           Spec
+	Stdout, Stderr int64 // bytes
 }
 
-// Import keeps a labelled log as a closed session with one command, of which
-// nobody saw an exit code. Empty label: the lowest free imported:<n>. It is
-// there whole or not at all.
-func (st *Store) Import(agent, label string, log io.Reader) (Imported, error) {
-	if !st.enter() {
-		return Imported{}, errLeaving()
-	}
-	defer st.wg.Done()
+// Import keeps a labelled log as the tape of a new closed session. The label
+// must be new: the records of an earlier session that had it are reached by
+// the label, and are not to be hidden. An empty one stands for the lowest free
+// imported:<n>. When it fails nothing is left.
+//
+// The session has one command, which is the import: its times are the
+// import's, and it has no exit code, since a log has none.
+func (st *Store) Import(ctx context.Context, agent, label string, log io.Reader) (*Imported, error) {
 	spec, err := st.reserveImport(agent, label)
 	if err != nil {
-		return Imported{}, err
+		return nil, err
 	}
-	defer func() {
-		st.mu.Lock()
-		delete(st.importing, name{spec.Agent, spec.Label})
-		st.mu.Unlock()
-	}()
-	// Under a name that the next start removes, until all of it is there.
-	dir := filepath.Join(st.home, "sessions", trash+"import-"+spec.ID)
-	imp, err := writeImport(dir, &spec, log)
-	if err == nil {
+	defer st.wg.Done() // reserveImport entered
+	im := &Imported{Spec: spec}
+	dir := filepath.Join(st.home, "sessions", partial+spec.ID)
+	if err = st.fill(ctx, dir, im, log); err == nil {
 		err = os.Rename(dir, st.dir(spec.ID))
 	}
 	if err == nil {
-		err = syncDir(filepath.Dir(dir))
+		err = syncDir(filepath.Join(st.home, "sessions"))
+		fault.Point("import.named")
+		dir = st.dir(spec.ID)
 	}
+	st.mu.Lock()
+	delete(st.importing, name{agent, im.Spec.Label})
+	if err == nil {
+		st.closed[spec.ID] = im.Spec
+	}
+	st.mu.Unlock()
 	if err != nil {
 		if rerr := os.RemoveAll(dir); rerr != nil {
 			st.log.Warn("remove", "dir", dir, "err", rerr)
 		}
-		return Imported{}, storageError(err)
+		return nil, storageError(err)
 	}
-	st.mu.Lock()
-	st.closed[spec.ID] = spec
-	st.mu.Unlock()
-	return imp, nil
+	return im, nil
 }
 
-// reserveImport takes a label that no session has or had.
+// reserveImport takes a label for an import, and enters.
 func (st *Store) reserveImport(agent, label string) (Spec, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	taken := map[name]bool{}
-	for k := range st.open {
-		taken[k] = true
+	if st.ctx.Err() != nil {
+		return Spec{}, errLeaving()
 	}
-	for k := range st.importing {
-		taken[k] = true
-	}
+	had := map[string]bool{}
 	for _, s := range st.closed {
-		taken[name{s.Agent, s.Label}] = true
-	}
-	for n := 1; label == ""; n++ {
-		if l := fmt.Sprint("imported:", n); !taken[name{agent, l}] {
-			label = l
+		if s.Agent == agent {
+			had[s.Label] = true
 		}
 	}
-	k := name{agent, label}
-	if taken[k] {
-		return Spec{}, conch.Errorf(conch.LabelTaken, "there is a session %s already", label).
-			Hint("leave -s out and the log gets a label of its own")
+	taken := func(label string) bool {
+		k := name{agent, label}
+		return st.open[k] != nil || st.importing[k] || had[label]
 	}
-	id := newID()
-	for st.byID[id] != nil || st.closed[id].ID != "" {
-		id = newID()
+	switch {
+	case label == "":
+		for n := 1; label == "" || taken(label); n++ {
+			label = importedLabel + strconv.Itoa(n)
+		}
+	case st.open[name{agent, label}] != nil:
+		return Spec{}, conch.Errorf(conch.LabelTaken, "session %s exists already", label).
+			Hint("an imported log needs a label of its own")
+	case taken(label):
+		return Spec{}, conch.Errorf(conch.LabelTaken, "a closed session %s is still kept", label).
+			Hint("an imported log needs a label of its own; conch prune removes closed sessions")
 	}
-	if st.importing == nil {
-		st.importing = map[name]bool{}
-	}
-	st.importing[k] = true
-	return Spec{ID: id, Agent: agent, Label: label, Cwd: "/", Env: map[string]string{}, CreatedAt: time.Now().UTC()}, nil
+	st.importing[name{agent, label}] = true
+	st.wg.Add(1)
+	return Spec{
+		ID: st.freeID(), Agent: agent, Label: label, Env: map[string]string{}, CreatedAt: time.Now().UTC(),
+	}, nil
 }
 
-// writeImport makes the directory of a closed session from a log.
-func writeImport(dir string, spec *Spec, log io.Reader) (imp Imported, err error) {
-	imp = Imported{Agent: spec.Agent, Label: spec.Label}
+// fill makes the directory of an import, whole and on the disk.
+func (st *Store) fill(ctx context.Context, dir string, im *Imported, log io.Reader) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return imp, err
+		return err
 	}
-	// No limit: a log that lost its beginning would not be the one given.
-	t, err := tape.Open(filepath.Join(dir, tapeDir), tape.Options{MaxBytes: math.MaxInt64 / 2})
+	// A log may be longer than a tape is let grow, and all of it was asked for.
+	t, err := tape.Open(filepath.Join(dir, tapeDir), tape.Options{MaxBytes: math.MaxInt64})
 	if err != nil {
-		return imp, err
+		return err
 	}
-	defer func() { err = errors.Join(err, t.Close()) }()
-	id := conch.NewCommandID(spec.ID, 1)
-	start, err := json.Marshal(history.Start{Command: "conch log import", CommandID: id, Session: spec.Label})
-	if err != nil {
-		return imp, err
+	err = im.record(ctx, t, log)
+	fault.Point("import.filled")
+	if err == nil {
+		err = t.Sync()
 	}
-	if _, err := t.Append(tape.Frame{Command: 1, Kind: tape.Start, Data: start}); err != nil {
-		return imp, err
-	}
-	for f, err := range tape.ReadLabelled(log) {
-		if err != nil {
-			return imp, conch.Errorf(conch.InvalidRequest, "the log cannot be read: %v", err).
-				Hint(`each line stands behind \x01\x01\x01 or \x02\x02\x02; conch log export writes such a log`)
-		}
-		switch f.Kind {
-		case tape.Stdout:
-			imp.StdoutBytes += int64(len(f.Data))
-		case tape.Stderr:
-			imp.StderrBytes += int64(len(f.Data))
-		}
-		f.Command, f.Time = 1, 0
-		if _, err := t.Append(f); err != nil {
-			return imp, err
-		}
+	if err = errors.Join(err, t.Close()); err != nil {
+		return err
 	}
 	now := time.Now().UTC()
-	exit, err := json.Marshal(history.Exit{Result: conch.Result{
-		Session: spec.Label, CommandID: id, Encoding: "utf-8", StdoutBytes: imp.StdoutBytes, StderrBytes: imp.StderrBytes,
-		Shell: conch.ShellReport{Restored: []string{}, Lost: []string{}}, Cwd: spec.Cwd, StartedAt: spec.CreatedAt,
-	}})
+	im.Spec.ClosedAt = &now
+	return WriteJSON(filepath.Join(dir, specFile), im.Spec)
+}
+
+// record writes the log to a tape as the output of its one command.
+func (im *Imported) record(ctx context.Context, t *tape.Tape, log io.Reader) error {
+	id := conch.NewCommandID(im.Spec.ID, 1)
+	started := time.Now().UTC()
+	if err := appendJSON(t, tape.Start, history.Start{Command: importText, CommandID: id, Session: im.Spec.Label}); err != nil {
+		return err
+	}
+	buf, frames := make([]byte, 0, importBatch), []tape.Frame(nil)
+	flush := func() error {
+		_, err := t.Append(frames...)
+		buf, frames = buf[:0], frames[:0]
+		return err
+	}
+	for f, err := range tape.ReadLabelled(log) {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return cut(err)
+		}
+		if len(buf)+len(f.Data) > cap(buf) || len(frames) == 4096 {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		at := len(buf)
+		buf = append(buf, f.Data...)
+		frames = append(frames, tape.Frame{Command: 1, Kind: f.Kind, Data: buf[at:]})
+		switch f.Kind {
+		case tape.Stdout:
+			im.Stdout += int64(len(f.Data))
+		case tape.Stderr:
+			im.Stderr += int64(len(f.Data))
+		}
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	ex := history.Exit{}
+	ex.Session, ex.CommandID, ex.Encoding = im.Spec.Label, id, "utf-8"
+	ex.StdoutBytes, ex.StderrBytes = im.Stdout, im.Stderr
+	ex.Shell = conch.ShellReport{Restored: []string{}, Lost: []string{}}
+	ex.StartedAt, ex.DurationMS = started, float64(time.Since(started))/1e6
+	return appendJSON(t, tape.Exit, ex)
+}
+
+// cut says that a log could not be read to its end, which is the sender's
+// doing and no fault of ours.
+func cut(err error) error {
+	return conch.Errorf(conch.InvalidRequest, "the log ended before its end: %v", err).
+		Hint("nothing was kept; import it again")
+}
+
+func appendJSON(t *tape.Tape, k tape.Kind, v any) error {
+	b, err := json.Marshal(v)
 	if err != nil {
-		return imp, err
+		return err
 	}
-	if _, err := t.Append(tape.Frame{Command: 1, Kind: tape.Exit, Data: exit}); err != nil {
-		return imp, err
-	}
-	if err := t.Sync(); err != nil {
-		return imp, err
-	}
-	spec.ClosedAt = &now
-	return imp, WriteJSON(filepath.Join(dir, specFile), spec)
+	_, err = t.Append(tape.Frame{Command: 1, Kind: k, Data: b})
+	return err
 }

@@ -58,7 +58,7 @@ type Store struct {
 	open   map[name]*Session
 	byID   map[string]*Session
 	closed map[string]Spec // by id
-	// importing holds the labels of logs that are being read in.
+	// importing holds the labels of imports under way.
 	importing map[name]bool
 }
 
@@ -71,7 +71,7 @@ func Open(o Options) (*Store, error) {
 	st := &Store{
 		home: o.Home, exe: o.Exe, log: o.Log,
 		login: o.Login, loginDone: make(chan struct{}),
-		open: map[name]*Session{}, byID: map[string]*Session{}, closed: map[string]Spec{},
+		open: map[name]*Session{}, byID: map[string]*Session{}, closed: map[string]Spec{}, importing: map[name]bool{},
 	}
 	if st.log == nil {
 		st.log = slog.New(slog.DiscardHandler)
@@ -129,8 +129,8 @@ func (st *Store) load() error {
 	var open []*Session
 	for _, e := range ents {
 		dir := st.dir(e.Name())
-		if strings.HasPrefix(e.Name(), trash) {
-			// A removal that was cut short.
+		if strings.HasPrefix(e.Name(), trash) || strings.HasPrefix(e.Name(), partial) {
+			// A removal or an import that was cut short.
 			if err := os.RemoveAll(dir); err != nil {
 				st.log.Warn("remove", "dir", dir, "err", err)
 			}
@@ -239,10 +239,7 @@ func (st *Store) reserve(n NewSpec) (s *Session, made bool, err error) {
 	if s := st.open[k]; s != nil {
 		return s, false, nil
 	}
-	id := newID()
-	for st.byID[id] != nil || st.closed[id].ID != "" {
-		id = newID()
-	}
+	id := st.freeID()
 	if n.Cwd == "" {
 		n.Cwd = whoami().home
 	}
@@ -257,6 +254,15 @@ func (st *Store) reserve(n NewSpec) (s *Session, made bool, err error) {
 	st.wg.Add(1)
 	st.open[k], st.byID[id] = s, s
 	return s, true, nil
+}
+
+// freeID is an id that no session has. Under mu.
+func (st *Store) freeID() string {
+	id := newID()
+	for st.byID[id] != nil || st.closed[id].ID != "" {
+		id = newID()
+	}
+	return id
 }
 
 // forget takes a session out of the open ones.

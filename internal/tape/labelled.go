@@ -157,7 +157,7 @@ func (l *labelledReader) line(piece []byte, err error) error {
 	for _, k := range []Kind{Stdout, Stderr} {
 		if rest, ok := bytes.CutPrefix(piece, []byte(mark(k))); ok {
 			kind, piece = k, rest
-			break // what follows is output, also if it looks like a marker
+			break // what follows is output, whatever it looks like
 		}
 	}
 	if rest, ok := bytes.CutPrefix(piece, []byte(markOther)); ok && kind == Note {

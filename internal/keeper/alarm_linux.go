@@ -49,3 +49,6 @@ func pollFor(fds []unix.PollFd, brief bool) error {
 
 // sendfile copies from a file to a socket inside the kernel.
 func sendfile(to, from int, off *int64, n int) (int, error) { return unix.Sendfile(to, from, off, n) }
+
+// setPipeSize makes a pipe hold more.
+func setPipeSize(fd, n int) { unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, n) }

@@ -69,3 +69,6 @@ func sendfile(to, from int, off *int64, n int) (int, error) {
 	}
 	return m, err
 }
+
+// setPipeSize makes a pipe hold more, where the system can.
+func setPipeSize(fd, n int) {}

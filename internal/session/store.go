@@ -30,6 +30,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/fault"
+	"github.com/conchsh/conch/internal/sock"
 )
 
 // Options say where a Store is and what it starts.
@@ -58,6 +59,7 @@ type Store struct {
 	open   map[name]*Session
 	byID   map[string]*Session
 	closed map[string]Spec // by id
+	held   bool            // no new sessions
 	// importing holds the labels of imports under way.
 	importing map[name]bool
 }
@@ -104,6 +106,14 @@ func (st *Store) Close() error {
 	st.mu.Unlock()
 	st.wg.Wait()
 	return nil
+}
+
+// Hold refuses, until it is called with false, to make new sessions: whoever
+// closes all of them must not have one made behind its back.
+func (st *Store) Hold(on bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.held = on
 }
 
 // enter makes Close wait for the caller, until wg.Done; not after Close.
@@ -239,6 +249,9 @@ func (st *Store) reserve(n NewSpec) (s *Session, made bool, err error) {
 	if s := st.open[k]; s != nil {
 		return s, false, nil
 	}
+	if st.held {
+		return nil, false, errLeaving()
+	}
 	id := st.freeID()
 	if n.Cwd == "" {
 		n.Cwd = whoami().home
@@ -340,6 +353,19 @@ func (st *Store) Live() int {
 	return n
 }
 
+// Tidy removes the home's directory in memory when no session is left that
+// could have a keeper with files in it, or be about to. That is why it looks
+// under mu: a session is in open before its keeper is started. It is made
+// again when it is needed.
+func (st *Store) Tidy() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if len(st.open) == 0 {
+		// Fails where the daemon's own socket is in it; it goes with that then.
+		os.Remove(sock.MemoryPath(st.home))
+	}
+}
+
 // trash begins the name of a directory that is being removed, so that what is
 // half gone is never read as a session.
 const trash = ".removed-"
@@ -369,6 +395,7 @@ func (st *Store) Prune() (removed int, bytes int64, err error) {
 		removed++
 		bytes += size
 	}
+	st.Tidy()
 	return removed, bytes, errors.Join(errs...)
 }
 

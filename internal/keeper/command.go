@@ -72,7 +72,6 @@ type ending struct {
 	report   conch.Ended
 	next     time.Time // when to try something harder on the shell itself
 	hard     int       // how hard it was tried
-	killed   bool      // the shell had to go
 	notified []chan conch.Ended
 }
 

@@ -35,24 +35,39 @@ func (k *Keeper) endCommand(c *command, w why) {
 	}
 	c.ending = &ending{why: w}
 	c.deadline = time.Time{}
+	switch {
+	case k.sh == nil:
+	case k.sh.CanAbort():
+		// Before its children are touched: a shell whose child dies goes on
+		// with the rest unless this is pending.
+		syscall.Kill(k.sh.PID, shell.AbortSignal)
+	default:
+		// The command took the trap away: only ending the shell keeps the
+		// rest from running.
+		k.endShell(c)
+	}
+	fault.Point("keeper.ending")
+	k.climb(c)
+}
+
+// endShell ends the shell under a command that is being ended.
+func (k *Keeper) endShell(c *command) {
+	k.log.Info("ending the shell with its command", "command", c.id, "tries", c.ending.hard)
+	k.drain(c.out)
+	k.drain(c.err)
+	k.killShell()
+	c.report = *k.deathReport(true)
+	ws := syscall.WaitStatus(syscall.SIGKILL)
+	c.dead = &ws
+}
+
+// climb ends the command's processes by the ladder.
+func (k *Keeper) climb(c *command) {
+	c.ending.gone = false
 	except := 0
 	if k.sh != nil {
 		except = k.sh.PID
-		if k.sh.CanAbort() {
-			// Before its children are touched: a shell whose child dies
-			// goes on with the rest unless this is pending.
-			syscall.Kill(k.sh.PID, shell.AbortSignal)
-		} else {
-			// The command took the trap away: only ending the shell
-			// keeps the rest from running.
-			c.ending.killed = true
-			k.killShell()
-			c.report = *k.deathReport(true)
-			ws := syscall.WaitStatus(syscall.SIGKILL)
-			c.dead = &ws
-		}
 	}
-	fault.Point("keeper.ending")
 	m := proc.MakeMark(k.mark, c.n)
 	go func() { // ends when the processes are gone or cannot be ended
 		rep := proc.End(context.Background(), func() []proc.ID { return marked(m, except) }, ladder)
@@ -63,10 +78,13 @@ func (k *Keeper) endCommand(c *command, w why) {
 func (k *Keeper) processesGone(c *command, rep proc.Report) {
 	e := c.ending
 	e.gone = true
-	e.report = conch.Ended{Signal: rep.Signal, Processes: rep.Processes, Verified: rep.Verified}
-	if e.report.Signal == "" {
+	if rep.Signal != "" {
+		e.report.Signal = rep.Signal
+	} else if e.report.Signal == "" {
 		e.report.Signal = proc.SignalName(syscall.SIGINT)
 	}
+	e.report.Processes += rep.Processes
+	e.report.Verified = rep.Verified
 	if k.cur != c {
 		return
 	}
@@ -81,8 +99,9 @@ func (k *Keeper) processesGone(c *command, rep proc.Report) {
 }
 
 // endHarder deals with a shell that does not come back although nothing it could
-// wait for is left: a builtin that reads for ever gets a direct interrupt, and
-// then the shell goes.
+// wait for was left: it may have taken the signal before it began (then it is sent
+// again, and what has begun since goes too), a builtin may read for ever (then a
+// direct interrupt helps), and at last the shell goes.
 func (k *Keeper) endHarder(c *command) {
 	e := c.ending
 	e.next = time.Time{}
@@ -90,21 +109,14 @@ func (k *Keeper) endHarder(c *command) {
 		return
 	}
 	e.hard++
-	switch e.hard {
-	case 1:
+	if e.hard == 1 {
+		syscall.Kill(k.sh.PID, shell.AbortSignal)
 		syscall.Kill(k.sh.PID, syscall.SIGINT)
-		e.next = time.Now().Add(700 * time.Millisecond)
-	default:
-		k.drain(c.out)
-		k.drain(c.err)
-		e.killed = true
+	} else {
 		e.report.Signal = proc.SignalName(syscall.SIGKILL)
-		k.killShell()
-		c.report = *k.deathReport(true)
-		ws := syscall.WaitStatus(syscall.SIGKILL)
-		c.dead = &ws
-		k.finishDead(c)
+		k.endShell(c)
 	}
+	k.climb(c)
 }
 
 // interrupt ends the command with the given id, or whatever runs. ch receives the

@@ -190,10 +190,8 @@ func checkExec(q *conch.ExecRequest) error {
 // attend says that the caller will call await at once.
 func (k *Keeper) submit(q conch.ExecRequest, peerPID int, attend bool) (*command, error) {
 	c := &command{req: q, queuedAt: time.Now(), status: conch.StatusQueued, began: make(chan struct{}), done: make(chan struct{}), peer: peerPID}
-	if q.OpenStdin {
-		c.stdin = newStdin(nil, false)
-	} else if len(q.Stdin) > 0 {
-		c.stdin = newStdin(q.Stdin, true)
+	if q.OpenStdin || len(q.Stdin) > 0 {
+		c.stdin = newStdin(q)
 	}
 	var err error
 	ok := k.do(func() {
@@ -480,7 +478,13 @@ func (k *Keeper) postStdin(w http.ResponseWriter, r *http.Request) {
 		sendError(w, err)
 		return
 	}
-	if live == nil || live.stdin == nil {
+	var in *stdin
+	k.do(func() {
+		if live != nil {
+			in = live.stdin
+		}
+	})
+	if in == nil {
 		sendError(w, conch.Errorf(conch.StdinClosed, "command %s has no open stdin", id).Hint("start it with -i (open_stdin) to write to it"))
 		return
 	}
@@ -497,7 +501,8 @@ func (k *Keeper) postStdin(w http.ResponseWriter, r *http.Request) {
 	if began(ctx, live) != nil {
 		return
 	}
-	at, err := live.stdin.write(r.Body, offset, q.Get("close") == "1", live.done)
+	k.do(func() { in = live.stdin }) // a second attempt has a new one
+	at, err := in.write(r.Body, offset, q.Get("close") == "1", live.done)
 	if err != nil {
 		sendError(w, err)
 		return

@@ -223,6 +223,7 @@ func TestExec(t *testing.T) {
 	r.want("echo $X ${m[a]}; f; ll", "5 1\nF\nLL\n", "", "0")
 	r.want("(exit 7)", "", "", "7")
 	r.want("echo $?", "7\n", "", "0")
+	r.want("echo $?", "0\n", "", "0")
 	res := r.want("exit 3", "", "", "3")
 	if !res.Shell.Restarted || !strings.Contains(fmt.Sprint(res.Shell.Restored), "functions") {
 		t.Errorf("shell report: %+v", res.Shell)

@@ -302,6 +302,8 @@ func (k *Keeper) watchdog(c *command, now time.Time) {
 // with the shell; the words say which kind of thing that probably was.
 func (k *Keeper) wedge(c *command, reason string) {
 	k.log.Warn("shell is wedged", "command", c.id, "reason", reason)
+	k.drain(c.out)
+	k.drain(c.err)
 	k.killShell()
 	c.wedged = true
 	c.report = *k.deathReport(true)
@@ -445,6 +447,8 @@ func (k *Keeper) checkpointStuck() {
 
 // restoreIntTrap puts the user's INT trap back, which the abort took away.
 func (k *Keeper) restoreIntTrap() {
+	// The abort may have come when the command was already through.
+	k.sh.Send(shell.Disarm)
 	if k.state == nil {
 		return
 	}

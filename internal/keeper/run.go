@@ -149,6 +149,10 @@ func (k *Keeper) launch(c *command) {
 		}
 	}
 	if c.stdin != nil {
+		if c.attempt > 1 {
+			c.stdin.release()
+			c.stdin = newStdin(c.req)
+		}
 		path, err := c.stdin.open(k)
 		if err != nil {
 			k.fail(c, err)
@@ -419,6 +423,16 @@ func (k *Keeper) conclude(c *command, r *conch.Result) {
 	}
 	if k.cur == c {
 		k.cur = nil
+	}
+	if c.stdin != nil {
+		c.stdin.release()
+	}
+	for _, s := range []*stream{c.out, c.err} {
+		// With --merge nobody ever opens the second one.
+		if s != nil && s.fd >= 0 && !k.opened(s) {
+			s.ended = true
+			k.closeStream(s)
+		}
 	}
 	if k.attended == c {
 		k.leave() // what background processes still write is the loop's

@@ -29,13 +29,9 @@ type stdin struct {
 	data []byte // given whole
 }
 
-func newStdin(data []byte, whole bool) *stdin {
-	s := &stdin{ready: make(chan struct{})}
-	if whole {
-		s.data = data
-		s.closed = true // to others
-	}
-	return s
+func newStdin(q conch.ExecRequest) *stdin {
+	// Input that is given whole is closed to others.
+	return &stdin{ready: make(chan struct{}), data: q.Stdin, closed: !q.OpenStdin}
 }
 
 // open makes the FIFO for this attempt and starts waiting for the shell to open it.
@@ -55,7 +51,7 @@ func (s *stdin) open(k *Keeper) (string, error) {
 			return
 		}
 		s.once(f)
-		if s.data != nil || s.closed {
+		if s.data != nil {
 			f.Write(s.data) // a reader that has gone does not want the rest
 			f.Close()
 		}

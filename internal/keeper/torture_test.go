@@ -310,3 +310,87 @@ func (r *rig) running(text string) {
 	}
 	r.t.Fatalf("%q does not run", text)
 }
+
+// TestStdin: given whole, streamed, or not there.
+func TestStdin(t *testing.T) {
+	r := newRig(t)
+	big := strings.Repeat("0123456789abcdef", 1<<16)
+	res := r.run(conch.ExecRequest{Command: "wc -c", Stdin: []byte(big)})
+	if strings.TrimSpace(res.Stdout) != fmt.Sprint(len(big)) {
+		t.Errorf("got %q", res.Stdout)
+	}
+	// A command that does not read it does not wait for it.
+	r.run(conch.ExecRequest{Command: "true", Stdin: []byte(big)})
+	for i := range 20 {
+		if res := r.run(conch.ExecRequest{Command: "head -c 5", Stdin: []byte(big)}); res.Stdout != "01234" {
+			t.Errorf("%d: got %q", i, res.Stdout)
+		}
+	}
+	done := make(chan *conch.Result)
+	go func() { done <- r.run(conch.ExecRequest{Command: "cat; echo end", OpenStdin: true}) }()
+	r.running("cat")
+	var info conch.SessionInfo
+	if err := r.call("GET", "", nil, &info); err != nil {
+		t.Fatal(err)
+	}
+	post := func(body, query string) error {
+		resp, err := r.client.Post(r.url("/commands/"+string(info.Running)+"/stdin"+query), "application/octet-stream", strings.NewReader(body))
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != 200 {
+			return fmt.Errorf("status %d", resp.StatusCode)
+		}
+		return nil
+	}
+	for _, p := range []struct{ body, query string }{{"one ", "?offset=0"}, {"one two ", "?offset=0"}, {"three\n", "?close=1"}} {
+		if err := post(p.body, p.query); err != nil {
+			t.Errorf("%q: %v", p.body, err)
+		}
+	}
+	if res := <-done; res.Stdout != "one two three\nend\n" {
+		t.Errorf("got %q", res.Stdout)
+	}
+	// Merged, in exact order, and nothing left open.
+	res = r.run(conch.ExecRequest{Command: "for i in 1 2 3; do echo o$i; echo e$i >&2; done", Merge: true})
+	if res.Stdout != "o1\ne1\no2\ne2\no3\ne3\n" || res.Stderr != "" {
+		t.Errorf("merged: %q %q", res.Stdout, res.Stderr)
+	}
+	fds := func() int {
+		l, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(l)
+	}
+	before := fds()
+	for range 50 {
+		r.run(conch.ExecRequest{Command: "cat >&2", Merge: true, Stdin: []byte("x")})
+		r.run(conch.ExecRequest{Command: "cat", Env: map[string]string{"A": "1"}, Cwd: "/", Stdin: []byte("x")})
+	}
+	r.exec("true")
+	if after := fds(); after > before+3 {
+		t.Errorf("descriptors grew from %d to %d", before, after)
+	}
+}
+
+// TestAbortRaces interrupts commands at every moment of their short lives: none may
+// run its rest, none may cost the session its state.
+func TestAbortRaces(t *testing.T) {
+	r := newRig(t)
+	r.want("V=5; f() { echo F; }", "", "", "0")
+	for i := range 300 {
+		res := r.run(conch.ExecRequest{Command: "sleep 0.00" + fmt.Sprint(i%10) + "; sleep 30; V=broken", TimeoutMS: int64(1 + i%13)})
+		if !res.TimedOut || res.Background != 0 || res.Shell.Restarted {
+			t.Fatalf("%d: %+v", i, res)
+		}
+		quick := r.run(conch.ExecRequest{Command: "true", TimeoutMS: 1})
+		if quick.Shell.Restarted {
+			t.Errorf("%d: an ended true restarted the shell: %+v", i, quick)
+		}
+		if next := r.exec("echo $V; f"); next.Stdout != "5\nF\n" {
+			t.Fatalf("%d: next %q %q %+v", i, next.Stdout, next.Stderr, next.Shell)
+		}
+	}
+}

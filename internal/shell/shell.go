@@ -234,6 +234,7 @@ func (s *Shell) Run(c Command) error {
 	}
 	var b bytes.Buffer
 	b.Grow(len(c.Text) + 512)
+	b.WriteString(heed)
 	if c.Rearm {
 		b.WriteString(armAbort + ";")
 	}
@@ -293,8 +294,15 @@ func (s *Shell) Run(c Command) error {
 	return err
 }
 
-// armAbort sets the trap that AbortSignal springs.
-const armAbort = `\builtin trap -- '\builtin trap - INT;\builtin kill -INT "$$"' RTMIN+5`
+// armAbort sets the trap that AbortSignal springs: inside of a command it throws the
+// shell back to its top level; outside, where bash 5.2 was seen to crash when so
+// thrown, it leaves word for the command that is about to begin. Disarm takes the
+// word back when the signal came too late instead.
+const (
+	armAbort = `\builtin trap -- 'if ((${#BASH_SOURCE[@]}));then \builtin trap - INT;\builtin kill -INT "$$";else __conch=1;fi' RTMIN+5`
+	heed     = `if [[ ${__conch-} ]];then \builtin return 130;fi;`
+	Disarm   = `\builtin unset __conch`
+)
 
 // writeDriver puts a command into the driver file. The file stays open, because
 // opening it costs more than writing it; it is made anew if it was taken away.

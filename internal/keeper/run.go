@@ -140,9 +140,8 @@ func (k *Keeper) launch(c *command) {
 	}
 	if c.req.Cwd != "" {
 		run.Cwd, run.Back = c.req.Cwd, k.cwd
-		if fd, err := unix.Open("/proc/"+itoa(k.sh.PID)+"/cwd", unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {
-			c.backFD = fd
-			run.BackFD = "/proc/" + itoa(os.Getpid()) + "/fd/" + itoa(fd)
+		if fd, path, err := holdCwd(k.sh.PID); err == nil {
+			c.backFD, run.BackFD = fd, path
 		}
 		if k.state != nil {
 			run.OldPwd = k.state.OldPwd()
@@ -186,7 +185,7 @@ func (k *Keeper) readStream(s *stream, events int16) {
 		k.take(s, k.buf[:n])
 		if n >= 64<<10 && !s.wide {
 			s.wide = true
-			unix.FcntlInt(uintptr(s.fd), unix.F_SETPIPE_SZ, 1<<20) // allowed to fail: there is a limit per user
+			widen(s.fd)
 		}
 	case n == 0 && events&unix.POLLHUP != 0 || err != nil && err != unix.EAGAIN && err != unix.EINTR:
 		s.seen, s.ended = true, true
@@ -243,7 +242,7 @@ func (k *Keeper) drain(s *stream) {
 	if s.fd < 0 {
 		return
 	}
-	left, err := unix.IoctlGetInt(s.fd, unix.TIOCINQ)
+	left, err := unread(s.fd)
 	if err != nil {
 		left = 0
 	}
@@ -352,7 +351,7 @@ func (k *Keeper) logicalCwd(pwd string) string {
 		return pwd
 	}
 	var a, b unix.Stat_t
-	if filepath.IsAbs(pwd) && unix.Stat(pwd, &a) == nil && unix.Stat("/proc/"+itoa(k.sh.PID)+"/cwd", &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino {
+	if filepath.IsAbs(pwd) && unix.Stat(pwd, &a) == nil && statCwd(k.sh.PID, &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino {
 		return pwd
 	}
 	return physical

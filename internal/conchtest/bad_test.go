@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -132,56 +131,6 @@ func TestBadHomes(t *testing.T) {
 	}
 	if o := at(file).Conch("doctor"); o.Status != 1 {
 		t.Errorf("doctor at a file: %v", o)
-	}
-}
-
-// A disk that fills up: the command is told so, nothing hangs, what was kept
-// stays readable, and with space again the session goes on.
-func TestFullDisk(t *testing.T) {
-	t.Parallel()
-	if os.Getuid() != 0 {
-		t.Skip("a small file system needs root to mount")
-	}
-	h := New(t)
-	if err := os.Mkdir(h.Path, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mount("tmpfs", h.Path, "tmpfs", 0, "size=4m,mode=700"); err != nil {
-		t.Skipf("cannot mount: %v", err)
-	}
-	t.Cleanup(func() {
-		// Before New's cleanup, which removes the directory.
-		h.Conch("down", "--all")
-		// The daemon's own log is open until its very end.
-		Until(t, 10*time.Second, "the file system is unused", func() bool { return syscall.Unmount(h.Path, 0) == nil })
-	})
-	h.Want("main", "KEEP=kept; f() { echo F; }", "")
-	first := h.Last("main").CommandID
-	o := h.Conch("exec", "seq 1 3000000; sleep 1000")
-	if o.Status != 125 || !strings.Contains(o.Stderr, "conch: ") || !strings.HasPrefix(seq(3000000), o.Stdout) || o.Took > 20*time.Second {
-		t.Errorf("output on a full disk: status %d, %d bytes, stderr %q, took %v", o.Status, len(o.Stdout), o.Stderr, o.Took)
-	}
-	o = h.Conch("exec", "echo hi")
-	if o.Status != 125 && o.Stdout != "hi\n" || o.Status == 125 && !strings.Contains(o.Stderr, "space") {
-		t.Errorf("a command on a full disk: %v", o)
-	}
-	// A new session there.
-	o = h.Conch("exec", "-s", "other", "echo hi")
-	if o.Status != 125 && o.Stdout != "hi\n" || o.Status == 125 && !strings.Contains(o.Stderr, "space") {
-		t.Errorf("a session on a full disk: %v", o)
-	}
-	if o := h.Conch("output", string(first)); o.Status != 0 {
-		t.Errorf("what was kept: %v", o)
-	}
-	// Space again.
-	if err := syscall.Mount("tmpfs", h.Path, "tmpfs", syscall.MS_REMOUNT, "size=64m,mode=700"); err != nil {
-		t.Fatal(err)
-	}
-	if r := h.Exec("main", "echo $KEEP; f"); r.Stdout != "kept\nF\n" || Code(r.ExitCode) != "0" {
-		t.Errorf("with space again: %+v", r)
-	}
-	if got := h.OK("exec", "seq 1 100000"); got != seq(100000) {
-		t.Errorf("with space again: %d bytes", len(got))
 	}
 }
 

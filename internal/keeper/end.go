@@ -235,6 +235,7 @@ func (k *Keeper) shutdown(then func(proc.Report)) {
 			os.RemoveAll(k.runDir)
 			os.Remove(filepath.Join(k.dir, "keeper.json"))
 		}
+		k.changed() // the loop, which ends by it, sleeps
 		then(rep)
 	})
 }

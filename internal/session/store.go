@@ -306,6 +306,9 @@ func (st *Store) Lookup(agent, label string) (*Session, error) {
 	slices.Sort(labels)
 	err := conch.Errorf(conch.SessionNotFound, "no session %q", label)
 	if len(labels) == 0 {
+		if agent != conch.DefaultAgent {
+			return nil, err.Hint("agent %s has no session yet; conch new --agent %s %s makes one", agent, agent, label)
+		}
 		return nil, err.Hint("there is no session yet; conch new %s makes one", label)
 	}
 	const most = 20
@@ -370,30 +373,35 @@ func (st *Store) Tidy() {
 // half gone is never read as a session.
 const trash = ".removed-"
 
-// Prune removes the directories of closed sessions, tapes included.
+// Prune removes the directories of closed sessions, tapes included, and says
+// how many there were and how much their files held. What cannot be removed
+// stays a closed session.
 func (st *Store) Prune() (removed int, bytes int64, err error) {
 	st.mu.Lock()
-	ids := make([]string, 0, len(st.closed))
-	for id := range st.closed {
-		ids = append(ids, id)
-	}
-	clear(st.closed)
+	closed := st.closed
+	st.closed = map[string]Spec{}
 	st.mu.Unlock()
 	var errs []error
-	for _, id := range ids {
+	for id, spec := range closed {
 		size := treeSize(st.dir(id))
 		gone := filepath.Join(st.home, "sessions", trash+id)
-		if err := os.Rename(st.dir(id), gone); err != nil {
+		err := os.Rename(st.dir(id), gone)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // somebody else has removed it
+		}
+		if err != nil {
 			errs = append(errs, err)
+			st.mu.Lock()
+			st.closed[id] = spec
+			st.mu.Unlock()
 			continue
 		}
 		fault.Point("prune.renamed")
-		if err := os.RemoveAll(gone); err != nil {
-			errs = append(errs, err)
-			continue
-		}
 		removed++
 		bytes += size
+		if err := os.RemoveAll(gone); err != nil {
+			errs = append(errs, err) // no session any more; the next start tries again
+		}
 	}
 	st.Tidy()
 	return removed, bytes, errors.Join(errs...)

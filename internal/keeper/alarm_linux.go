@@ -46,3 +46,9 @@ func pollFor(fds []unix.PollFd, brief bool) error {
 	_, err := unix.Ppoll(fds, ts, nil)
 	return err
 }
+
+// sendfile copies from a file to a socket inside the kernel.
+func sendfile(to, from int, off *int64, n int) (int, error) { return unix.Sendfile(to, from, off, n) }
+
+// setPipeSize makes a pipe hold more.
+func setPipeSize(fd, n int) { unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, n) }

@@ -55,3 +55,20 @@ func pollFor(fds []unix.PollFd, brief bool) error {
 	_, err := unix.Poll(fds, ms)
 	return err
 }
+
+// sendfile copies from a file to a socket.
+func sendfile(to, from int, off *int64, n int) (int, error) {
+	b := make([]byte, min(n, 256<<10))
+	m, err := unix.Pread(from, b, *off)
+	if m <= 0 || err != nil {
+		return m, err
+	}
+	m, err = unix.Write(to, b[:m])
+	if m > 0 {
+		*off += int64(m)
+	}
+	return m, err
+}
+
+// setPipeSize makes a pipe hold more, where the system can.
+func setPipeSize(fd, n int) {}

@@ -58,8 +58,9 @@ type stream struct {
 	bytes int64
 	head  []byte // the first bytes, so that small results need no reading back
 	wide  bool   // the pipe was widened
-	ended bool   // its last writer has gone
-	seen  bool   // somebody wrote to it or closed it: it had been opened
+	last  time.Time
+	ended bool // its last writer has gone
+	seen  bool // somebody wrote to it or closed it: it had been opened
 }
 
 // headSize is what is kept of each stream in memory.

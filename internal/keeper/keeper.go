@@ -113,6 +113,7 @@ type Keeper struct {
 	stopping   func() // set: the session ends
 	pollBuf    []unix.PollFd
 	buf        []byte
+	wideBuf    []byte // for streams that flow; given back when idle
 }
 
 // limits are what a session may use; each has an error that names it.
@@ -140,7 +141,7 @@ func Main(dir, version string) int {
 	debug.SetGCPercent(50)
 	proc.Detach()
 	k := &Keeper{dir: dir, home: filepath.Dir(filepath.Dir(dir)), version: version, log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 128<<10), forks: make(chan func())}
+		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), forks: make(chan func())}
 	ctl, err := k.open()
 	if err != nil {
 		k.log.Error("keeper cannot start", "err", err)

@@ -167,6 +167,7 @@ func (k *Keeper) onTime(now time.Time) {
 	if due(k.trimAt) {
 		k.trimAt = time.Time{}
 		if k.cur == nil && len(k.streams) <= 2 {
+			k.wideBuf = nil
 			go trim() // ends at once
 		}
 	}

@@ -13,9 +13,6 @@ func pipe() (r, w int, err error) {
 	return p[0], p[1], err
 }
 
-// widen makes a busy pipe hold more. It may fail: there is a limit per user.
-func widen(fd int) { unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, 1<<20) }
-
 // unread is how many bytes a pipe holds.
 func unread(fd int) (int, error) { return unix.IoctlGetInt(fd, unix.TIOCINQ) }
 

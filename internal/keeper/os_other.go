@@ -29,9 +29,6 @@ func pipe() (r, w int, err error) {
 	return p[0], p[1], nil
 }
 
-// widen does nothing: the kernel sizes its pipes itself.
-func widen(fd int) {}
-
 // fionread is FIONREAD of sys/filio.h, the same on all BSDs.
 const fionread = 0x4004667f
 

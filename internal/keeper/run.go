@@ -174,25 +174,49 @@ func (k *Keeper) launch(c *command) {
 	fault.Point("keeper.after-run")
 }
 
+// A stream flows once it has brought this much, and as long as its reads follow each
+// other this closely. Then small writes are left to gather for a moment: a frame for
+// each would cost more than its bytes.
+const (
+	flowBytes = 256 << 10
+	flowGap   = time.Millisecond
+)
+
 // readStream takes what a stream has ready, once.
 func (k *Keeper) readStream(s *stream, events int16) {
 	if s.fd < 0 {
 		return
 	}
-	n, err := unix.Read(s.fd, k.buf)
+	buf := k.buf
+	if s.wide {
+		if k.wideBuf == nil {
+			k.wideBuf = make([]byte, widePipe)
+		}
+		buf = k.wideBuf
+	}
+	n, err := unix.Read(s.fd, buf)
 	switch {
 	case n > 0:
-		k.take(s, k.buf[:n])
-		if n >= 64<<10 && !s.wide {
-			s.wide = true
-			widen(s.fd)
+		k.take(s, buf[:n])
+		if s.bytes < flowBytes || s.fd < 0 {
+			return
 		}
+		if !s.wide {
+			s.wide = true
+			setPipeSize(s.fd, widePipe) // allowed to fail: there is a limit per user
+		}
+		now := time.Now()
+		k.settle = now.Sub(s.last) < flowGap && n < widePipe/2
+		s.last = now
 	case n == 0 && events&unix.POLLHUP != 0 || err != nil && err != unix.EAGAIN && err != unix.EINTR:
 		s.seen, s.ended = true, true
 		k.closeStream(s)
 		k.settle = s.cmd == k.cur
 	}
 }
+
+// widePipe is the size of a pipe that flows, and of the buffer to empty it.
+const widePipe = 1 << 20
 
 // take records bytes of a stream.
 func (k *Keeper) take(s *stream, b []byte) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -133,7 +134,7 @@ func (k *Keeper) serveOne(w *wire, br *bufio.Reader, bw *bufio.Writer, req *http
 	}
 	req.Body = body
 	req = req.WithContext(context.WithValue(context.Background(), wireKey{}, w))
-	resp := &response{bw: bw, header: http.Header{}, req: req, close: req.Close}
+	resp := &response{wire: w, bw: bw, header: http.Header{}, req: req, close: req.Close}
 	defer func() {
 		if p := recover(); p != nil {
 			again = false
@@ -168,6 +169,7 @@ func (e *expected) Read(p []byte) (int, error) {
 
 // A response is one answer on its way out.
 type response struct {
+	wire    *wire
 	bw      *bufio.Writer
 	header  http.Header
 	req     *http.Request
@@ -230,6 +232,39 @@ func (r *response) Write(p []byte) (int, error) {
 		_, err = r.bw.WriteString("\r\n")
 	}
 	return n, err
+}
+
+// sendFile sends part of a file, at once and without bringing it into this process.
+func (r *response) sendFile(f *os.File, off, n int64) error {
+	if r.status == 0 {
+		r.WriteHeader(http.StatusOK)
+	}
+	if r.chunked {
+		fmt.Fprintf(r.bw, "%x\r\n", n)
+	}
+	if err := r.bw.Flush(); err != nil {
+		return err
+	}
+	for n > 0 {
+		sent, err := sendfile(r.wire.fd, int(f.Fd()), &off, int(n))
+		if err == unix.EINTR || err == unix.EAGAIN {
+			continue
+		}
+		if err == nil && sent == 0 {
+			err = io.ErrUnexpectedEOF // the range was cut from under us
+		}
+		if err != nil {
+			// The promised bytes cannot come any more.
+			panic(http.ErrAbortHandler)
+		}
+		n -= int64(sent)
+	}
+	if r.chunked {
+		if _, err := r.bw.WriteString("\r\n"); err != nil {
+			return err
+		}
+	}
+	return r.bw.Flush()
 }
 
 // FlushError is found by http.ResponseController.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"time"
 	"unicode/utf8"
 
@@ -20,12 +21,12 @@ import (
 const tapeType = "application/vnd.conch.tape"
 
 // chunk is how much of the tape is handed on at once.
-const chunk = 256 << 10
+const chunk = 1 << 20
 
-// follow calls send with the encoded frames of one command, from its start to its
-// exit, as they come. A slow reader only makes itself late: it reads the tape, not
-// the command.
-func (k *Keeper) follow(ctx context.Context, c *command, send func(raw []byte) error) error {
+// follow calls send with the frames of one command, as ranges of the tape's files, from
+// its start to its exit, as they come. A slow reader only makes itself late: it reads
+// the tape, not the command.
+func (k *Keeper) follow(ctx context.Context, c *command, send func(f *os.File, off, n int64) error) error {
 	rd := k.tape.NewReader(c.entry.From)
 	defer rd.Close()
 	exited := false
@@ -37,18 +38,18 @@ func (k *Keeper) follow(ctx context.Context, c *command, send func(raw []byte) e
 		return true
 	}
 	for !exited {
-		raw, err := rd.NextRaw(keep, chunk)
-		if len(raw) > 0 {
-			if err := send(raw); err != nil {
+		f, off, n, err := rd.NextRange(keep, chunk)
+		if n > 0 {
+			if err := send(f, off, n); err != nil {
 				return err
 			}
 			continue
 		}
+		if errors.Is(err, tape.ErrGone) {
+			return outputGone(c.id)
+		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
-		}
-		if err == nil {
-			continue
 		}
 		select {
 		case <-c.done:
@@ -61,10 +62,12 @@ func (k *Keeper) follow(ctx context.Context, c *command, send func(raw []byte) e
 			return err
 		}
 	}
-	if c.failed != nil {
-		return c.failed
-	}
-	return nil
+	return c.failed
+}
+
+func outputGone(id conch.CommandID) error {
+	return conch.Errorf(conch.OutputGone, "part of the output of %s has fallen off the tape, which reached its limit", id).
+		Hint("CONCH_TAPE_LIMIT sets the limit in bytes")
 }
 
 // waitTape waits for more tape, or for the command's failure, which may be that
@@ -127,12 +130,7 @@ func (k *Keeper) streamExec(w http.ResponseWriter, r *http.Request, c *command) 
 		w.Write(tape.AppendFrame(nil, tape.Frame{Time: now, Command: c.n, Kind: tape.Exit, Data: b}))
 		return
 	}
-	err := k.follow(ctx, c, func(raw []byte) error {
-		if _, err := w.Write(raw); err != nil {
-			return err
-		}
-		return ctl.Flush()
-	})
+	err := k.follow(ctx, c, w.(*response).sendFile)
 	if err != nil && ctx.Err() == nil {
 		fail(err)
 	}
@@ -160,13 +158,16 @@ func (k *Keeper) eventsExec(w http.ResponseWriter, r *http.Request, c *command) 
 		return
 	}
 	started := c.entry.Started.UnixNano()
-	err := k.follow(ctx, c, func(raw []byte) error {
+	err := k.follow(ctx, c, func(file *os.File, off, n int64) error {
 		b.Reset()
-		d := tape.NewDecoder(bytes.NewReader(raw))
+		d := tape.NewDecoder(io.NewSectionReader(file, off, n))
 		for {
 			f, err := d.Next()
-			if err != nil {
+			if errors.Is(err, io.EOF) {
 				break
+			}
+			if err != nil {
+				return err
 			}
 			k.frameEvent(&b, f, c, started)
 		}
@@ -302,8 +303,7 @@ func (k *Keeper) readStreams(res *conch.Result, e history.Entry, limit int64) er
 			return err
 		}
 		if f.Kind == tape.Gap {
-			return conch.Errorf(conch.OutputGone, "part of the output of %s has fallen off the tape, which reached its limit", res.CommandID).
-				Hint("CONCH_TAPE_LIMIT sets the limit in bytes")
+			return outputGone(res.CommandID)
 		}
 		if f.Command != e.N {
 			continue

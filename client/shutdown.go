@@ -3,33 +3,92 @@ package client
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"syscall"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/proc"
+	"github.com/conchsh/conch/internal/sock"
 )
 
-// Shutdown stops the daemon, of whatever version, and returns when it is gone.
-// Sessions go on; with all they are closed first. Where none runs it fails with
-// conch.NotRunning and starts none.
+// Shutdown stops the daemon, of whatever version, and returns when its process
+// has ended. Sessions go on; with all they are closed first. Where none runs it
+// fails with conch.NotRunning and starts none, except that with all it does,
+// unless NoStart is set, in a home that has had sessions: they outlive a daemon
+// that was killed, and it takes one to close them.
 func (c *Client) Shutdown(ctx context.Context, all bool) error {
 	quiet := c.o
 	quiet.NoStart = true
-	q := New(quiet)
-	defer q.CloseIdle()
+	err := New(quiet).shutdown(ctx, all)
+	if errors.Is(err, conch.NotRunning) && all && !c.o.NoStart && c.used() {
+		return New(c.o).shutdown(ctx, true)
+	}
+	return err
+}
+
+// shutdown is Shutdown by a client that nobody else uses.
+func (c *Client) shutdown(ctx context.Context, all bool) error {
+	defer c.CloseIdle()
+	// Before it is told to leave: then its pid is surely its own.
+	daemon, err := c.daemon(ctx)
+	if err != nil {
+		return err
+	}
 	body := struct {
 		All bool `json:"all"`
 	}{all}
 	k := call{method: http.MethodPost, url: daemonURL("/shutdown", nil), body: body, anyVersion: true}
-	if err := q.json(ctx, k, nil); err != nil {
+	if err := c.json(ctx, k, nil); err != nil {
 		return err
 	}
-	if c.o.Socket != "" {
-		return nil // no home to watch
+	if c.o.Socket == "" {
+		if err := c.waitGone(ctx); err != nil {
+			return err
+		}
 	}
-	return c.waitGone(ctx)
+	// Its lock is the last thing a daemon gives back, and then it only has to
+	// end. Whoever counts processes, or removes the home, is not to see it.
+	if daemon.PID == 0 {
+		return nil
+	}
+	return proc.Await(ctx, daemon)
+}
+
+// daemon is the process that listens. The zero ID: it cannot be seen from here,
+// being in another container, or is this one.
+func (c *Client) daemon(ctx context.Context) (proc.ID, error) {
+	conn, err := c.dial(ctx, "", "")
+	if err != nil {
+		return proc.ID{}, err
+	}
+	defer conn.Close()
+	u, ok := conn.(*net.UnixConn)
+	if !ok {
+		return proc.ID{}, nil
+	}
+	// The kernel's word, in the numbers of our own container.
+	pid, _, err := sock.PeerCred(u)
+	if err != nil || pid <= 0 || pid == os.Getpid() {
+		return proc.ID{}, nil
+	}
+	id, err := proc.Lookup(pid)
+	if err != nil {
+		return proc.ID{}, nil // it has gone since
+	}
+	return id, nil
+}
+
+// used says whether conch's home has had sessions.
+func (c *Client) used() bool {
+	home, err := c.Home()
+	if err != nil || c.o.Socket != "" {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(home, "sessions"))
+	return err == nil
 }
 
 // waitGone returns when no daemon owns the home, which is when the next can

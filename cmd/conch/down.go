@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,15 +31,7 @@ what they run go on, and the next daemon finds them; --all closes them first.`,
 					conch.Errorf(conch.AlreadyRunning, "the daemon does not leave").Hint("daemon.log in conch's home may say why"))
 				defer cancel()
 			}
-			c := a.client(client.Options{})
-			err := c.Shutdown(ctx, all)
-			if errors.Is(err, conch.NotRunning) && all && used(c) {
-				// Sessions outlive the daemon; it takes one to close them.
-				if _, err := c.Start(ctx); err != nil {
-					return err
-				}
-				err = c.Shutdown(ctx, true)
-			}
+			err := a.client(client.Options{}).Shutdown(ctx, all)
 			if errors.Is(err, conch.NotRunning) {
 				fmt.Println("not running")
 				return nil
@@ -58,14 +49,4 @@ what they run go on, and the next daemon finds them; --all closes them first.`,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "close every session first")
 	return cmd
-}
-
-// used says whether conch's home is there at all.
-func used(c *client.Client) bool {
-	home, err := c.Home()
-	if err != nil {
-		return false
-	}
-	_, err = os.Stat(home)
-	return err == nil
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -32,7 +33,10 @@ func (s *server) archived(w http.ResponseWriter, r *http.Request, agent, label, 
 	}
 	if rest == "log" {
 		w.Header().Set("Content-Type", "application/octet-stream")
-		if err := a.Log(w); err != nil {
+		err := a.Log(w)
+		if errors.Is(err, conch.OutputGone) { // before anything was written
+			fail(w, err)
+		} else if err != nil {
 			panic(http.ErrAbortHandler) // the client must see that the body is not whole
 		}
 		return true

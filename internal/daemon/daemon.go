@@ -106,10 +106,10 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return homeError(home, err)
 	}
-	defer store.Close()
-
-	// Empty once no keeper is left; otherwise this fails, as it should.
+	// Empty if no keeper is left; otherwise this fails, as it should. After
+	// the store is closed, and with it every start of a keeper is over.
 	defer os.Remove(sock.MemoryPath(home))
+	defer store.Close()
 
 	path, err := sock.Path(home, "d.sock")
 	if err != nil {

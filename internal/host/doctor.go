@@ -43,7 +43,7 @@ func (h *Host) Doctor(ctx context.Context) Report {
 	defer cancel()
 	return Report{Checks: []Check{
 		h.checkHome(), h.checkLock(), h.checkSocket(), checkBash(ctx), checkMarks(), checkSubreaper(),
-		checkMemory(h.Home), checkCgroup(), h.checkSpace(), h.checkLeftovers(), h.checkKeepers(),
+		h.checkMemory(), checkCgroup(), h.checkSpace(), h.checkLeftovers(), h.checkKeepers(),
 	}}
 }
 
@@ -143,8 +143,9 @@ func checkMarks() Check {
 }
 
 // checkMemory looks for a file system in memory for commands and FIFOs.
-func checkMemory(home string) Check {
-	dir, err := sock.MemoryDir(home)
+func (h *Host) checkMemory() Check {
+	defer h.Store.Tidy() // looking made it
+	dir, err := sock.MemoryDir(h.Home)
 	if err != nil {
 		return Check{Name: "memory", OK: errors.Is(err, fs.ErrNotExist), Detail: fmt.Sprintf("run files go to the disk: %v", err),
 			Hint: "a private directory in /dev/shm makes commands start faster"}

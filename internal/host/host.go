@@ -12,7 +12,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"github.com/conchsh/conch"
@@ -33,7 +32,6 @@ type Options struct {
 type Host struct {
 	Options
 	started time.Time
-	leaving atomic.Bool
 }
 
 // New makes a Host. It starts nothing.
@@ -70,17 +68,10 @@ func (h *Host) Open(ctx context.Context, agent, label string, create bool, cwd s
 }
 
 func (h *Host) create(ctx context.Context, agent, label, cwd string) (*session.Session, error) {
-	if h.leaving.Load() {
-		return nil, errLeaving()
-	}
 	if err := checkCwd(cwd); err != nil {
 		return nil, err
 	}
 	return h.Store.Obtain(ctx, session.NewSpec{Agent: agent, Label: label, Cwd: cwd})
-}
-
-func errLeaving() error {
-	return conch.Errorf(conch.NotRunning, "the daemon is shutting down").Hint("try again; it starts anew").Retry()
 }
 
 // checkCwd refuses what a session cannot start in. Empty means the user's home.

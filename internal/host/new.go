@@ -22,9 +22,6 @@ type NewRequest struct {
 
 // New makes a session. A label that has one is LabelTaken.
 func (h *Host) New(ctx context.Context, r NewRequest) (conch.SessionInfo, error) {
-	if h.leaving.Load() {
-		return conch.SessionInfo{}, errLeaving()
-	}
 	if r.Agent == "" {
 		r.Agent = conch.DefaultAgent
 	}

@@ -12,14 +12,14 @@ import (
 func (h *Host) Shutdown(ctx context.Context, all bool) (Ended, error) {
 	e := Ended{OK: true, Ended: session.Ended{Verified: true}}
 	if all {
-		h.leaving.Store(true) // no new ones behind our back
+		h.Store.Hold(true)
 		var err error
 		if e, err = h.closeAll(ctx); err != nil {
-			h.leaving.Store(false)
+			h.Store.Hold(false)
 			return e, err
 		}
 	}
-	h.leaving.Store(true)
+	h.Store.Hold(true)
 	h.Leave()
 	return e, nil
 }

@@ -232,12 +232,6 @@ func (k *Keeper) open() (*net.UnixListener, error) {
 	return l, os.Rename(tmp, filepath.Join(k.dir, "keeper.json"))
 }
 
-func pipe() (r, w int, err error) {
-	var p [2]int
-	err = unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK)
-	return p[0], p[1], err
-}
-
 // takeLock proves to everyone, by a lock the kernel lets go at death, that this
 // session has a living keeper.
 func (k *Keeper) takeLock() error {

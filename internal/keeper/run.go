@@ -140,9 +140,8 @@ func (k *Keeper) launch(c *command) {
 	}
 	if c.req.Cwd != "" {
 		run.Cwd, run.Back = c.req.Cwd, k.cwd
-		if fd, err := unix.Open("/proc/"+itoa(k.sh.PID)+"/cwd", unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {
-			c.backFD = fd
-			run.BackFD = "/proc/" + itoa(os.Getpid()) + "/fd/" + itoa(fd)
+		if fd, path, err := holdCwd(k.sh.PID); err == nil {
+			c.backFD, run.BackFD = fd, path
 		}
 		if k.state != nil {
 			run.OldPwd = k.state.OldPwd()
@@ -267,7 +266,7 @@ func (k *Keeper) drain(s *stream) {
 	if s.fd < 0 {
 		return
 	}
-	left, err := unix.IoctlGetInt(s.fd, unix.TIOCINQ)
+	left, err := unread(s.fd)
 	if err != nil {
 		left = 0
 	}
@@ -376,7 +375,7 @@ func (k *Keeper) logicalCwd(pwd string) string {
 		return pwd
 	}
 	var a, b unix.Stat_t
-	if filepath.IsAbs(pwd) && unix.Stat(pwd, &a) == nil && unix.Stat("/proc/"+itoa(k.sh.PID)+"/cwd", &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino {
+	if filepath.IsAbs(pwd) && unix.Stat(pwd, &a) == nil && statCwd(k.sh.PID, &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino {
 		return pwd
 	}
 	return physical

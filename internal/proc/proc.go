@@ -33,8 +33,11 @@
 package proc
 
 import (
+	"context"
+	"errors"
 	"os"
 	"syscall"
+	"time"
 )
 
 // ID names one process for as long as the machine runs. Start is in clock ticks since boot on
@@ -81,6 +84,25 @@ func Signal(id ID, sig syscall.Signal) error {
 	}
 	defer h.close()
 	return h.signal(sig)
+}
+
+// Await returns nil when the process is gone, a zombie included, or ctx's cause when that ends first.
+func Await(ctx context.Context, id ID) error {
+	h, err := open(id)
+	if errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	for id.Alive() {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		awaitExit(ctx, []handle{h}, time.Hour)
+	}
+	return nil
 }
 
 // Reap collects every child that has changed its state, without blocking, and calls handle for

@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"unicode/utf8"
 
@@ -48,7 +50,12 @@ func (st *Store) archive(s Spec) *Archive {
 var errNoTape = errors.New("no tape")
 
 func (a *Archive) reader(from tape.Cursor) (*tape.Reader, error) {
-	if !hasTape(filepath.Dir(a.tape)) {
+	dir := filepath.Dir(a.tape)
+	if !hasTape(dir) {
+		// Pruned since it was found, which is not the same as having none.
+		if _, err := os.Stat(filepath.Join(dir, specFile)); errors.Is(err, fs.ErrNotExist) {
+			return nil, conch.Errorf(conch.OutputGone, "what session %s left was removed", a.Spec.Label)
+		}
 		return nil, errNoTape
 	}
 	return tape.OpenReader(a.tape, from)

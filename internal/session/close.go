@@ -50,6 +50,7 @@ func (s *Session) Close(ctx context.Context) (Ended, error) {
 	fault.Point("close.recorded")
 	s.gone = true
 	s.st.forget(s)
+	s.st.Tidy()
 	return total, nil
 }
 

@@ -79,7 +79,7 @@ func (st *Store) Import(ctx context.Context, agent, label string, log io.Reader)
 func (st *Store) reserveImport(agent, label string) (Spec, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.ctx.Err() != nil {
+	if st.ctx.Err() != nil || st.held {
 		return Spec{}, errLeaving()
 	}
 	had := map[string]bool{}

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/conchsh/conch/internal/proc"
 )
 
 // captureLimit is how long each way of asking the login shell may take. People
@@ -158,7 +160,18 @@ func ask(ctx context.Context, a account, base map[string]string, flags []string)
 	// A session of its own: no terminal to stop on, and a group to end. No
 	// pipes, so a process that an rc file leaves behind holds nothing of ours.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	// Waited for: a daemon that is told to leave must not be survived by what
+	// an rc file runs.
+	cmd.Cancel = func() error {
+		proc.End(context.WithoutCancel(ctx), func() []proc.ID {
+			ids := proc.Tree(cmd.Process.Pid)
+			if id, err := proc.Lookup(cmd.Process.Pid); err == nil && id.Alive() {
+				ids = append(ids, id)
+			}
+			return ids
+		}, []proc.Step{{Signal: syscall.SIGKILL, Wait: time.Second}})
+		return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -44,6 +44,7 @@ func (s *Session) build(ctx context.Context) error {
 		if rerr := os.RemoveAll(s.dir); rerr != nil {
 			s.st.log.Warn("remove", "dir", s.dir, "err", rerr)
 		}
+		s.st.Tidy()
 		return storageError(err)
 	}
 	return nil

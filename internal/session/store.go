@@ -30,6 +30,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/fault"
+	"github.com/conchsh/conch/internal/sock"
 )
 
 // Options say where a Store is and what it starts.
@@ -58,6 +59,7 @@ type Store struct {
 	open   map[name]*Session
 	byID   map[string]*Session
 	closed map[string]Spec // by id
+	held   bool            // no new sessions
 	// importing holds the labels of imports under way.
 	importing map[name]bool
 }
@@ -104,6 +106,14 @@ func (st *Store) Close() error {
 	st.mu.Unlock()
 	st.wg.Wait()
 	return nil
+}
+
+// Hold refuses, until it is called with false, to make new sessions: whoever
+// closes all of them must not have one made behind its back.
+func (st *Store) Hold(on bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.held = on
 }
 
 // enter makes Close wait for the caller, until wg.Done; not after Close.
@@ -239,6 +249,9 @@ func (st *Store) reserve(n NewSpec) (s *Session, made bool, err error) {
 	if s := st.open[k]; s != nil {
 		return s, false, nil
 	}
+	if st.held {
+		return nil, false, errLeaving()
+	}
 	id := st.freeID()
 	if n.Cwd == "" {
 		n.Cwd = whoami().home
@@ -293,6 +306,9 @@ func (st *Store) Lookup(agent, label string) (*Session, error) {
 	slices.Sort(labels)
 	err := conch.Errorf(conch.SessionNotFound, "no session %q", label)
 	if len(labels) == 0 {
+		if agent != conch.DefaultAgent {
+			return nil, err.Hint("agent %s has no session yet; conch new --agent %s %s makes one", agent, agent, label)
+		}
 		return nil, err.Hint("there is no session yet; conch new %s makes one", label)
 	}
 	const most = 20
@@ -340,35 +356,54 @@ func (st *Store) Live() int {
 	return n
 }
 
+// Tidy removes the home's directory in memory when no session is left that
+// could have a keeper with files in it, or be about to. That is why it looks
+// under mu: a session is in open before its keeper is started. It is made
+// again when it is needed.
+func (st *Store) Tidy() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if len(st.open) == 0 {
+		// Fails where the daemon's own socket is in it; it goes with that then.
+		os.Remove(sock.MemoryPath(st.home))
+	}
+}
+
 // trash begins the name of a directory that is being removed, so that what is
 // half gone is never read as a session.
 const trash = ".removed-"
 
-// Prune removes the directories of closed sessions, tapes included.
+// Prune removes the directories of closed sessions, tapes included, and says
+// how many there were and how much their files held. What cannot be removed
+// stays a closed session.
 func (st *Store) Prune() (removed int, bytes int64, err error) {
 	st.mu.Lock()
-	ids := make([]string, 0, len(st.closed))
-	for id := range st.closed {
-		ids = append(ids, id)
-	}
-	clear(st.closed)
+	closed := st.closed
+	st.closed = map[string]Spec{}
 	st.mu.Unlock()
 	var errs []error
-	for _, id := range ids {
+	for id, spec := range closed {
 		size := treeSize(st.dir(id))
 		gone := filepath.Join(st.home, "sessions", trash+id)
-		if err := os.Rename(st.dir(id), gone); err != nil {
+		err := os.Rename(st.dir(id), gone)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // somebody else has removed it
+		}
+		if err != nil {
 			errs = append(errs, err)
+			st.mu.Lock()
+			st.closed[id] = spec
+			st.mu.Unlock()
 			continue
 		}
 		fault.Point("prune.renamed")
-		if err := os.RemoveAll(gone); err != nil {
-			errs = append(errs, err)
-			continue
-		}
 		removed++
 		bytes += size
+		if err := os.RemoveAll(gone); err != nil {
+			errs = append(errs, err) // no session any more; the next start tries again
+		}
 	}
+	st.Tidy()
 	return removed, bytes, errors.Join(errs...)
 }
 

@@ -32,10 +32,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AbortSignal makes the driver's trap throw the shell back to its top level, so
-// that the part of a command that has not run yet never runs.
-const AbortSignal = syscall.Signal(39) // SIGRTMIN+5 as bash counts (SIGRTMIN is 34 in user space)
-
 // Config says how to start a shell.
 type Config struct {
 	Bash string   // the executable
@@ -110,7 +106,7 @@ func (s *Shell) start() error {
 	s.controlInode = st.Ino
 	var sinks [2][2]int
 	for i := range sinks {
-		if err := unix.Pipe2(sinks[i][:], unix.O_CLOEXEC); err != nil {
+		if err := pipe(&sinks[i]); err != nil {
 			return err
 		}
 		defer unix.Close(sinks[i][1])
@@ -299,7 +295,7 @@ func (s *Shell) Run(c Command) error {
 // thrown, it leaves word for the command that is about to begin. Disarm takes the
 // word back when the signal came too late instead.
 const (
-	armAbort = `\builtin trap -- 'if ((${#BASH_SOURCE[@]}));then \builtin trap - INT;\builtin kill -INT "$$";else __conch=1;fi' RTMIN+5`
+	armAbort = `\builtin trap -- 'if ((${#BASH_SOURCE[@]}));then \builtin trap - INT;\builtin kill -INT "$$";else __conch=1;fi' ` + abortName
 	heed     = `if [[ ${__conch-} ]];then \builtin return 130;fi;`
 	Disarm   = `\builtin unset __conch`
 )
@@ -396,50 +392,6 @@ func (s *Shell) ReadStatus() (End, bool) {
 		return End{}, false
 	}
 	return End{Status: n, Pwd: pwd}, true
-}
-
-// Outside reports whether the shell stands outside any command: its standard
-// input is the control pipe. A command's own redirections never lead there, so a
-// shell that is outside and still owes an End is wedged or about to report.
-func (s *Shell) Outside() bool {
-	l, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/0", s.PID))
-	return err == nil && l == fmt.Sprintf("pipe:[%d]", s.controlInode)
-}
-
-// Cwd is the directory the shell stands in now, also in mid-command.
-func (s *Shell) Cwd() string {
-	l, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", s.PID))
-	return strings.TrimSuffix(l, " (deleted)")
-}
-
-// CanAbort reports whether the shell still catches AbortSignal.
-func (s *Shell) CanAbort() bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID))
-	if err != nil {
-		return false
-	}
-	_, rest, ok := strings.Cut(string(b), "\nSigCgt:\t")
-	if !ok || len(rest) < 16 {
-		return false
-	}
-	mask, err := strconv.ParseUint(rest[:16], 16, 64)
-	return err == nil && mask&(1<<(uint(AbortSignal)-1)) != 0
-}
-
-// OpenDescriptors counts the descriptors the user opened in the shell: all but the
-// standard ones and the copy of stderr that bash keeps for itself.
-func (s *Shell) OpenDescriptors() int {
-	ents, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.PID))
-	if err != nil {
-		return 0
-	}
-	n := 0
-	for _, e := range ents {
-		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 && fd != 255 {
-			n++
-		}
-	}
-	return n
 }
 
 // freshFIFO makes a FIFO where there may be an old one.

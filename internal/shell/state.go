@@ -328,7 +328,7 @@ func (st *State) Names() (restored, lost []string) {
 func (st *State) userTraps() []string {
 	var out []string
 	for _, t := range splitQuoted(st.Traps) {
-		if !strings.HasSuffix(t, " SIGRTMIN+5") {
+		if !strings.HasSuffix(t, " SIG"+abortName) {
 			out = append(out, t)
 		}
 	}
@@ -384,7 +384,7 @@ func unquote(v string) string {
 // Armed reports whether the driver's abort trap is still set.
 func (st *State) Armed() bool {
 	for _, t := range splitQuoted(st.Traps) {
-		if strings.HasPrefix(`\builtin `+t, strings.TrimSuffix(armAbort, "RTMIN+5")) && strings.HasSuffix(t, " SIGRTMIN+5") {
+		if strings.HasPrefix(`\builtin `+t, strings.TrimSuffix(armAbort, abortName)) && strings.HasSuffix(t, " SIG"+abortName) {
 			return true
 		}
 	}

@@ -1,0 +1,63 @@
+package conchtest
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"testing"
+)
+
+const (
+	// sizeBudget is for the binary with its symbols, which is half as large
+	// again as the one that make builds.
+	sizeBudget = 16 << 20
+	// initBudget is what all packages' set-up may take, in milliseconds. It
+	// is paid by every call and, in memory, by every session's keeper.
+	initBudget = 5.0
+)
+
+var initLine = regexp.MustCompile(`(?m)^init (\S+) @\S+ ms, (\S+) ms clock, (\d+) bytes`)
+
+// A dependency that is large, or does much before main, shows here first.
+func TestBudget(t *testing.T) {
+	exe := Binary(t)
+	fi, err := os.Stat(exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fi.Size() > sizeBudget {
+		t.Errorf("the binary has %d bytes, more than %d", fi.Size(), sizeBudget)
+	}
+	// The best of several: another process's time slice is not ours.
+	best, worst := -1.0, ""
+	for range 10 {
+		cmd := exec.Command(exe, "version")
+		cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		lines := initLine.FindAllSubmatch(out, -1)
+		if len(lines) < 10 {
+			t.Fatalf("no trace of the start: %s", out)
+		}
+		sum, most, name := 0.0, 0.0, ""
+		for _, m := range lines {
+			ms, err := strconv.ParseFloat(string(m[2]), 64)
+			if err != nil {
+				t.Fatalf("%s: %v", m[0], err)
+			}
+			if sum += ms; ms > most {
+				most, name = ms, string(m[1])
+			}
+		}
+		if best < 0 || sum < best {
+			best, worst = sum, name
+		}
+	}
+	t.Logf("%.2f ms before main, %.1f MB", best, float64(fi.Size())/(1<<20))
+	if best > initBudget {
+		t.Errorf("packages take %.2f ms to set up, more than %v; most of all %s", best, initBudget, worst)
+	}
+}

@@ -52,3 +52,5 @@ func sendfile(to, from int, off *int64, n int) (int, error) { return unix.Sendfi
 
 // setPipeSize makes a pipe hold more.
 func setPipeSize(fd, n int) { unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, n) }
+
+const clockBoot = unix.CLOCK_BOOTTIME

@@ -72,3 +72,5 @@ func sendfile(to, from int, off *int64, n int) (int, error) {
 
 // setPipeSize makes a pipe hold more, where the system can.
 func setPipeSize(fd, n int) {}
+
+const clockBoot = unix.CLOCK_MONOTONIC

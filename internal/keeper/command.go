@@ -27,7 +27,7 @@ type command struct {
 	out, err *stream
 	stdin    *stdin
 	attempt  int
-	restart  bool // the shell was started anew during or right before it
+	ticks    uint64 // when it began, see ticks
 	report   conch.ShellReport
 
 	queueLimit time.Time // zero: none

@@ -64,13 +64,9 @@ func (k *Keeper) endShell(c *command) {
 // climb ends the command's processes by the ladder.
 func (k *Keeper) climb(c *command) {
 	c.ending.gone = false
-	except := 0
-	if k.sh != nil {
-		except = k.sh.PID
-	}
-	m := proc.MakeMark(k.mark, c.n)
+	find := k.finder(c)
 	go func() { // ends when the processes are gone or cannot be ended
-		rep := proc.End(context.Background(), func() []proc.ID { return marked(m, except) }, ladder)
+		rep := proc.End(context.Background(), find, ladder)
 		k.do(func() { k.processesGone(c, rep) })
 	}()
 }

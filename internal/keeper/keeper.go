@@ -86,6 +86,7 @@ type Keeper struct {
 	queue      []*command
 	cur        *command
 	sh         *shell.Shell
+	dying      int  // a shell that was killed and may not be gone yet
 	ready      bool // the shell has reported for the first time
 	blocked    bool // a reset or shutdown is under way
 	state      *shell.State

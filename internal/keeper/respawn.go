@@ -161,7 +161,7 @@ func (k *Keeper) onShellDeath(ws syscall.WaitStatus) {
 	}
 	// An EXIT trap speaks after the command's redirections are undone.
 	for i, s := range []*stream{c.out, c.err} {
-		if len(k.noise[i]) > 0 && ready {
+		if len(k.noise[i]) > 0 && ready && k.mayTrapExit(c) {
 			k.take(&stream{fd: -1, kind: noiseKinds[i], cmd: c}, k.noise[i])
 			s.bytes += int64(len(k.noise[i]))
 			s.head = append(s.head, k.noise[i][:min(len(k.noise[i]), max(0, headSize-len(s.head)))]...)
@@ -203,6 +203,12 @@ func (k *Keeper) finishDead(c *command) {
 	k.finish(c, r)
 }
 
+// mayTrapExit reports whether words of a dying shell can be its EXIT trap's.
+func (k *Keeper) mayTrapExit(c *command) bool {
+	return k.state != nil && k.state.ExitTrap() != "" || strings.Contains(c.req.Command, "trap") ||
+		k.debugTrap == "" && leaves.MatchString(c.req.Command)
+}
+
 // bareExec is `exec` with redirections only, which can take the driver's own
 // descriptors away; the status the shell then ends with means nothing.
 var bareExec = regexp.MustCompile(`(^|[;&|\n({])\s*exec\s+([0-9]*[<>]|\{)`)
@@ -229,10 +235,20 @@ func (k *Keeper) deathReport(hadState bool) *conch.ShellReport {
 	if hadState && len(k.index.Entries()) > 1 {
 		r.Restored = append(r.Restored, "history")
 	}
-	if len(proc.Tree(os.Getpid())) > 0 {
+	if k.others() {
 		r.Lost = append(r.Lost, "jobs")
 	}
 	return r
+}
+
+// others reports whether the session has processes beside the shell that is going.
+func (k *Keeper) others() bool {
+	for _, id := range proc.Tree(os.Getpid()) {
+		if id.PID != k.dying {
+			return true
+		}
+	}
+	return false
 }
 
 // dropShell forgets a shell that is dead.
@@ -252,6 +268,7 @@ func (k *Keeper) killShell() {
 		return
 	}
 	syscall.Kill(k.sh.PID, syscall.SIGKILL)
+	k.dying = k.sh.PID
 	k.dropShell()
 	if k.ckpt != nil {
 		k.abandonCheckpoint()
@@ -330,6 +347,7 @@ var wedgers = map[string]*regexp.Regexp{
 // A checkpoint is being written by the shell.
 type checkpoint struct {
 	fd    int
+	debug int // brings the DEBUG trap, before
 	buf   []byte
 	limit time.Time
 	after []func()
@@ -342,16 +360,17 @@ const (
 
 // takeCheckpoint asks the shell for its state. The next command waits for it.
 func (k *Keeper) takeCheckpoint() {
-	fd, err := k.sh.OpenState()
+	fd, debug, err := k.sh.OpenState()
 	if err != nil {
 		k.log.Warn("checkpoint", "err", err)
 		return
 	}
 	if err := k.sh.AskState(); err != nil {
 		unix.Close(fd)
+		unix.Close(debug)
 		return
 	}
-	k.ckpt = &checkpoint{fd: fd, limit: time.Now().Add(checkpointLimit)}
+	k.ckpt = &checkpoint{fd: fd, debug: debug, limit: time.Now().Add(checkpointLimit)}
 	k.changed()
 }
 
@@ -377,7 +396,9 @@ func (k *Keeper) readCheckpoint() {
 			continue
 		}
 		if n == 0 && err == nil {
-			st, err := shell.ParseState(ck.buf)
+			// Written and closed before the state was begun.
+			n, _ := unix.Read(ck.debug, k.buf)
+			st, err := shell.ParseState(ck.buf, k.buf[:max(n, 0)])
 			k.checkpointDone(st, err)
 		}
 		return
@@ -421,7 +442,7 @@ func (k *Keeper) checkpointDone(st *shell.State, err error) {
 func (k *Keeper) learn(st *shell.State) {
 	k.judge.Learn(st)
 	k.debugTrap = st.DebugTrap()
-	k.armed = st.Armed()
+	k.armed = k.sh != nil && k.sh.Armed(st)
 }
 
 // abandonCheckpoint closes what a checkpoint holds.
@@ -429,6 +450,7 @@ func (k *Keeper) abandonCheckpoint() {
 	ck := k.ckpt
 	k.ckpt = nil
 	unix.Close(ck.fd)
+	unix.Close(ck.debug)
 	for _, f := range ck.after {
 		f()
 	}
@@ -448,7 +470,7 @@ func (k *Keeper) checkpointStuck() {
 // restoreIntTrap puts the user's INT trap back, which the abort took away.
 func (k *Keeper) restoreIntTrap() {
 	// The abort may have come when the command was already through.
-	k.sh.Send(shell.Disarm)
+	k.sh.Disarm()
 	if k.state == nil {
 		return
 	}

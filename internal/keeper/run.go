@@ -164,6 +164,7 @@ func (k *Keeper) launch(c *command) {
 	}
 	c.watch = time.Now().Add(watchFirst)
 	c.outside = false
+	c.ticks = ticks()
 	if err := k.sh.Run(run); err != nil {
 		// The shell is going; its death is handled where it is reaped. What
 		// is left is a run directory that cannot be written.
@@ -541,22 +542,39 @@ func (k *Keeper) background(c *command) int {
 
 // processes finds what a command started and is still there, the shell itself excepted.
 func (k *Keeper) processes(c *command) []proc.ID {
-	sh := 0
+	return k.finder(c)()
+}
+
+// finder gives a function that finds a command's processes, for use without the lock.
+// They carry its mark. One that took its mark off, which `ulimit -R` can do, counts as
+// the command's if it is younger.
+func (k *Keeper) finder(c *command) func() []proc.ID {
+	sh, dying := 0, k.dying
 	if k.sh != nil {
 		sh = k.sh.PID
 	}
-	return marked(proc.MakeMark(k.mark, c.n), sh)
+	m := proc.MakeMark(k.mark, c.n)
+	since := c.ticks
+	return func() []proc.ID {
+		var out []proc.ID
+		for _, id := range proc.Tree(os.Getpid()) {
+			if id.PID == sh || id.PID == dying {
+				continue
+			}
+			got, ok := proc.MarkOf(id.PID)
+			if got == m && ok || !ok && since > 0 && id.Start >= since {
+				out = append(out, id)
+			}
+		}
+		return out
+	}
 }
 
-func marked(m proc.Mark, except int) []proc.ID {
-	var out []proc.ID
-	for _, id := range proc.Tree(os.Getpid()) {
-		if id.PID == except {
-			continue
-		}
-		if got, ok := proc.MarkOf(id.PID); ok && got == m {
-			out = append(out, id)
-		}
+// now in clock ticks since the machine's start, as processes' ages are given.
+func ticks() uint64 {
+	var ts unix.Timespec
+	if unix.ClockGettime(clockBoot, &ts) != nil {
+		return 0
 	}
-	return out
+	return uint64(ts.Nano()) / (1e9 / 100)
 }

@@ -34,7 +34,11 @@ func (k *Keeper) follow(ctx context.Context, c *command, send func(f *os.File, o
 		if f.Command != c.n || exited {
 			return false
 		}
-		exited = f.Kind == tape.Exit
+		if exited = f.Kind == tape.Exit; exited {
+			// The word that it failed goes out instead of its exit.
+			<-c.done
+			return c.failed == nil
+		}
 		return true
 	}
 	for !exited {
@@ -215,7 +219,7 @@ func exitEvent(r *conch.Result, seq uint64, t float64) map[string]any {
 	b, _ := json.Marshal(r)
 	m := map[string]any{}
 	_ = json.Unmarshal(b, &m)
-	for _, name := range []string{"stdout", "stderr", "encoding", "stdout_omitted", "stderr_omitted", "truncated"} {
+	for _, name := range []string{"stdout", "stderr", "encoding", "stdout_omitted", "stderr_omitted"} {
 		delete(m, name)
 	}
 	m["type"], m["seq"], m["t"] = "exit", seq, t

@@ -130,6 +130,7 @@ func TestTorture(t *testing.T) {
 		{"declare -r LINENO", "declare -r LINENO", "", "", "0", false},
 		{"unset everything", "unset BASH_ARGV0 PWD OLDPWD HOME; echo x", "x\n", "", "0", false},
 		{"TMOUT", "TMOUT=100", "", "", "0", false},
+		{"our word", "__conch=1; readonly __conch", "", "", "0", false},
 	}
 	r := newRig(t)
 	setup := "V=5; export E=6; f() { echo F; }; alias ll='echo LL'; mkdir -p d; cd d"
@@ -232,6 +233,7 @@ func TestEnding(t *testing.T) {
 		"coproc sleep 60; wait; echo AFTER",
 		"exec sleep 60; echo AFTER",
 		"kill -STOP $BASHPID & sleep 60; echo AFTER",
+		"(ulimit -SR 12345; exec sleep 60) & sleep 60; echo AFTER",
 	}
 	unique := fmt.Sprintf("60.%06d", os.Getpid())
 	r := newRig(t)
@@ -393,4 +395,37 @@ func TestAbortRaces(t *testing.T) {
 			t.Fatalf("%d: next %q %q %+v", i, next.Stdout, next.Stderr, next.Shell)
 		}
 	}
+}
+
+// TestDebugTrap: a user's DEBUG trap runs with the user's commands, and only those.
+func TestDebugTrap(t *testing.T) {
+	r := newRig(t)
+	r.want("trap 'echo D' DEBUG; V=7", "D\n", "", "0")
+	r.want("echo one; echo two", "D\none\nD\ntwo\n", "", "0")
+	r.want("exit 3", "D\n", "", "3")
+	r.want("echo $V", "D\n7\n", "", "0")
+	r.want("trap - DEBUG", "D\n", "", "0")
+	r.want("echo $V", "7\n", "", "0")
+	r.want("trap 'echo R' RETURN; W=8", "", "", "0")
+	r.want("exit 4", "", "", "4")
+	r.want("echo $V $W", "7 8\n", "", "0")
+}
+
+// TestLostWords: what a result says was lost is what was there.
+func TestLostWords(t *testing.T) {
+	r := newRig(t)
+	for i := range 30 {
+		if res := r.exec("X=" + fmt.Sprint(i) + "; kill -STOP $$"); len(res.Shell.Lost) != 0 || res.Background != 0 {
+			t.Fatalf("%d: lost %v, background %d", i, res.Shell.Lost, res.Background)
+		}
+		r.exec("Y=1")
+		if res := r.exec("exit"); len(res.Shell.Lost) != 0 {
+			t.Fatalf("%d: lost %v", i, res.Shell.Lost)
+		}
+	}
+	r.exec("exec 7>/dev/null; sleep 1000 & J=$!")
+	if res := r.exec("exit"); !slices.Equal(res.Shell.Lost, []string{"descriptors", "jobs"}) {
+		t.Errorf("lost %v", res.Shell.Lost)
+	}
+	r.exec("kill $J")
 }

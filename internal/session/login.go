@@ -169,14 +169,18 @@ func ask(ctx context.Context, a account, base map[string]string, flags []string)
 				ids = append(ids, id)
 			}
 			return ids
-		}, []proc.Step{{Signal: syscall.SIGKILL, Wait: time.Second}})
+		}, []proc.Step{{Signal: syscall.SIGHUP, Wait: time.Second}, {Signal: syscall.SIGKILL, Wait: time.Second}})
 		return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	err = cmd.Wait()
-	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	// What rc files left running is told that its terminal has gone, and has
+	// time to take its lock files away.
+	if group := -cmd.Process.Pid; syscall.Kill(group, syscall.SIGHUP) == nil {
+		time.AfterFunc(2*time.Second, func() { syscall.Kill(group, syscall.SIGKILL) })
+	}
 	if err != nil {
 		if cerr := context.Cause(ctx); cerr != nil {
 			return nil, cerr

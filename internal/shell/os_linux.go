@@ -47,16 +47,26 @@ func (s *Shell) CanAbort() bool {
 	return err == nil && mask&(1<<(uint(AbortSignal)-1)) != 0
 }
 
-// OpenDescriptors counts the descriptors the user opened in the shell: all but the
-// standard ones and the copy of stderr that bash keeps for itself.
+// OpenDescriptors counts the descriptors the user opened in the shell. Those that bash
+// keeps for itself are close-on-exec, also the ones it holds for a moment only.
 func (s *Shell) OpenDescriptors() int {
-	ents, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.PID))
+	dir := fmt.Sprintf("/proc/%d/fdinfo", s.PID)
+	ents, err := os.ReadDir(dir)
 	if err != nil {
 		return 0
 	}
 	n := 0
 	for _, e := range ents {
-		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 && fd != 255 {
+		if fd, err := strconv.Atoi(e.Name()); err != nil || fd < 3 {
+			continue
+		}
+		info, err := os.ReadFile(dir + "/" + e.Name())
+		if err != nil {
+			continue
+		}
+		_, flags, _ := strings.Cut(string(info), "flags:")
+		flags, _, _ = strings.Cut(strings.TrimSpace(flags), "\n")
+		if v, err := strconv.ParseUint(flags, 8, 64); err == nil && v&unix.O_CLOEXEC == 0 {
 			n++
 		}
 	}

@@ -23,6 +23,7 @@ package shell
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -57,6 +58,7 @@ type Shell struct {
 	driver       int    // the driver file, kept open
 	driverLen    int    // what is in it
 	lines        string // the two control lines
+	word         string // see arm
 }
 
 // File names inside Config.Dir.
@@ -65,6 +67,8 @@ const (
 	returnFile  = "r"
 	statusFIFO  = "s"
 	stateFIFO   = "k"
+	debugFIFO   = "t"
+	stateFile   = "c"
 	restoreFile = "b"
 )
 
@@ -72,6 +76,7 @@ const (
 // carried out in order, so nothing needs to wait for it to be ready.
 func Start(cfg Config) (*Shell, error) {
 	s := &Shell{cfg: cfg, status: -1, out: -1, err: -1, driver: -1}
+	s.word = strconv.FormatUint(rand.Uint64(), 36)
 	s.lines = `\builtin . ` + Quote(s.path(driverFile)) + "\n" + s.report()
 	if err := s.start(); err != nil {
 		s.Close()
@@ -81,10 +86,8 @@ func Start(cfg Config) (*Shell, error) {
 }
 
 func (s *Shell) start() error {
-	for _, name := range []string{statusFIFO, stateFIFO} {
-		if err := freshFIFO(s.path(name)); err != nil {
-			return err
-		}
+	if err := freshFIFO(s.path(statusFIFO)); err != nil {
+		return err
 	}
 	// Read-write, so that the FIFO never reports an end while no one writes.
 	fd, err := unix.Open(s.path(statusFIFO), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -117,7 +120,7 @@ func (s *Shell) start() error {
 	s.out, s.err = sinks[0][0], sinks[1][0]
 
 	env := s.cfg.Env
-	init := armAbort + `;\builtin unset HISTFILE PS1 PS2 PROMPT_COMMAND TMOUT;\builtin set +m +H +o history;BASH_ARGV0=conch;\builtin history -c` + "\n"
+	init := s.arm() + `;\builtin unset HISTFILE PS1 PS2 PROMPT_COMMAND TMOUT;\builtin set +m +H +o history;BASH_ARGV0=conch;\builtin history -c` + "\n"
 	if s.cfg.Restore != nil {
 		script := s.cfg.Restore.script()
 		if err := os.WriteFile(s.path(restoreFile), script, 0o600); err != nil {
@@ -230,9 +233,9 @@ func (s *Shell) Run(c Command) error {
 	}
 	var b bytes.Buffer
 	b.Grow(len(c.Text) + 512)
-	b.WriteString(heed)
+	b.WriteString(s.heed())
 	if c.Rearm {
-		b.WriteString(armAbort + ";")
+		b.WriteString(s.arm() + ";")
 	}
 	if c.DebugTrap != "" {
 		b.WriteString(c.DebugTrap)
@@ -290,15 +293,33 @@ func (s *Shell) Run(c Command) error {
 	return err
 }
 
-// armAbort sets the trap that AbortSignal springs: inside of a command it throws the
-// shell back to its top level; outside, where bash 5.2 was seen to crash when so
-// thrown, it leaves word for the command that is about to begin. Disarm takes the
-// word back when the signal came too late instead.
-const (
-	armAbort = `\builtin trap -- 'if ((${#BASH_SOURCE[@]}));then \builtin trap - INT;\builtin kill -INT "$$";else __conch=1;fi' ` + abortName
-	heed     = `if [[ ${__conch-} ]];then \builtin return 130;fi;`
-	Disarm   = `\builtin unset __conch`
-)
+// The abort trap is what AbortSignal springs: inside of a command it throws the shell
+// back to its top level; outside, where bash 5.2 was seen to crash when so thrown, it
+// leaves word for the command that is about to begin. The word is the shell's own
+// secret, so that nothing a user sets can be taken for it; Disarm takes it back when
+// the signal came too late instead.
+func (s *Shell) arm() string {
+	return `\builtin trap -- 'if ((${#BASH_SOURCE[@]}));then \builtin trap - INT;\builtin kill -INT "$$";else __conch=` + s.word + `;fi' ` + abortName
+}
+
+// Armed reports whether the abort trap is still set in st.
+func (s *Shell) Armed(st *State) bool {
+	want := strings.TrimSuffix(strings.TrimPrefix(s.arm(), `\builtin `), abortName) + "SIG" + abortName
+	for _, t := range splitQuoted(st.Traps) {
+		if t == want {
+			return true
+		}
+	}
+	return false
+}
+
+// heed makes a command return at once if it was aborted before it began.
+func (s *Shell) heed() string {
+	return `if [[ ${__conch-} == ` + s.word + ` ]];then \builtin return 130;fi;`
+}
+
+// Disarm takes back the word of an abort that came too late.
+func (s *Shell) Disarm() error { return s.Send(`\builtin unset __conch`) }
 
 // writeDriver puts a command into the driver file. The file stays open, because
 // opening it costs more than writing it; it is made anew if it was taken away.

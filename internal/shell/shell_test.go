@@ -43,13 +43,9 @@ func FuzzQuote(f *testing.F) {
 // capture takes a checkpoint of a bash that ran setup.
 func capture(t testing.TB, setup string) *State {
 	t.Helper()
-	var b strings.Builder
-	b.WriteString(setup + "\n{ ")
-	for _, s := range stateSections {
-		b.WriteString(s + `;\builtin printf '\0';`)
-	}
-	b.WriteString(`\builtin printf end; } 2>/dev/null`)
-	st, err := ParseState([]byte(bash(t, b.String())))
+	out := bash(t, setup+"\ndebug=$(trap -p DEBUG); trap - DEBUG\n"+strings.ReplaceAll(stateScript(), "declare -p;", "declare -p | grep -v '^declare -- debug';")+`printf %s "$debug"`)
+	end := strings.LastIndex(out, "end\x00") + 4
+	st, err := ParseState([]byte(out[:end]), []byte(out[end:]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,13 +93,13 @@ unset unset_by_user
 }
 
 func TestParseStateRefusesHalves(t *testing.T) {
-	for _, s := range []string{"", "a\x00b", strings.Repeat("x\x00", len(stateSections)), strings.Repeat("x\x00", len(stateSections)+3) + "end"} {
-		if _, err := ParseState([]byte(s)); err == nil {
+	for _, s := range []string{"", "a\x00b", strings.Repeat("x\x00", len(stateSections)), strings.Repeat("x\x00", len(stateSections)+3) + "end\x00"} {
+		if _, err := ParseState([]byte(s), nil); err == nil {
 			t.Errorf("took %q for a checkpoint", s)
 		}
 	}
-	whole := strings.Repeat("\x00", 8) + "enable -n eval\n\x00\x00/\x00end"
-	if _, err := ParseState([]byte(whole)); err == nil || !strings.Contains(err.Error(), "eval") {
+	whole := strings.Repeat("\x00", 8) + "enable -n eval\n\x00\x00/\x00end\x00"
+	if _, err := ParseState([]byte(whole), nil); err == nil || !strings.Contains(err.Error(), "eval") {
 		t.Errorf("a shell without eval: %v", err)
 	}
 }

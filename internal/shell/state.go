@@ -38,8 +38,7 @@ type State struct {
 	Last int `json:"last"`
 }
 
-// stateSections are written by the shell in this order, each ended by a NUL;
-// they are commands of the top level, since `.` hides the DEBUG trap.
+// stateSections are written by the shell in this order, each ended by a NUL.
 var stateSections = []string{
 	`\builtin declare -p`,
 	`\builtin declare -f`,
@@ -54,36 +53,55 @@ var stateSections = []string{
 	`\builtin printf %s "$PWD"`,
 }
 
-// StatePath is the FIFO a checkpoint arrives on.
-func (s *Shell) StatePath() string { return s.path(stateFIFO) }
+// stateScript is what the shell sources to write its state. Inside of `.` a DEBUG trap
+// neither runs, so that nothing it prints gets in between, nor shows; it is asked for
+// by a line of its own, on a FIFO of its own, before.
+func stateScript() string {
+	var b strings.Builder
+	for _, sec := range stateSections {
+		b.WriteString(sec + `;\builtin printf '\0'` + "\n")
+	}
+	b.WriteString(`\builtin printf 'end\0'` + "\n") // a RETURN trap may still speak
+	return b.String()
+}
 
-// OpenState opens the checkpoint FIFO for reading, before AskState.
-func (s *Shell) OpenState() (int, error) {
-	if err := freshFIFO(s.path(stateFIFO)); err != nil {
+// OpenState opens the checkpoint FIFOs for reading, before AskState.
+func (s *Shell) OpenState() (state, debug int, err error) {
+	if state, err = openFIFO(s.path(stateFIFO)); err != nil {
+		return -1, -1, err
+	}
+	if debug, err = openFIFO(s.path(debugFIFO)); err != nil {
+		unix.Close(state)
+		return -1, -1, err
+	}
+	if _, err = os.Stat(s.path(stateFile)); err != nil {
+		err = s.writeFile(stateFile, []byte(stateScript()))
+	}
+	if err != nil {
+		unix.Close(state)
+		unix.Close(debug)
+		return -1, -1, err
+	}
+	return state, debug, nil
+}
+
+func openFIFO(path string) (int, error) {
+	if err := freshFIFO(path); err != nil {
 		return -1, err
 	}
-	return unix.Open(s.path(stateFIFO), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	return unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 }
 
 // AskState tells the shell to write a checkpoint.
 func (s *Shell) AskState() error {
-	if s.control == nil {
-		return unix.EPIPE
-	}
-	var b strings.Builder
-	b.WriteString("{ ")
-	for _, sec := range stateSections {
-		b.WriteString(sec + `;\builtin printf '\0';`)
-	}
-	b.WriteString(`\builtin printf end; } >|` + Quote(s.path(stateFIFO)) + " 2>/dev/null\n")
-	_, err := s.control.WriteString(b.String())
-	return err
+	return s.Send(`\builtin trap -p DEBUG >|` + Quote(s.path(debugFIFO)) + " 2>/dev/null\n" +
+		`\builtin . ` + Quote(s.path(stateFile)) + ` >|` + Quote(s.path(stateFIFO)) + " 2>/dev/null </dev/null")
 }
 
 // ParseState reads what the shell wrote. Anything but a whole checkpoint is an error.
-func ParseState(data []byte) (*State, error) {
+func ParseState(data, debug []byte) (*State, error) {
 	parts := bytes.Split(data, []byte{0})
-	if len(parts) != len(stateSections)+1 || string(parts[len(stateSections)]) != "end" {
+	if len(parts) < len(stateSections)+2 || string(parts[len(stateSections)]) != "end" {
 		return nil, fmt.Errorf("incomplete checkpoint: %d bytes, %d of %d parts, ending %.40q", len(data), len(parts)-1, len(stateSections), data[max(0, len(data)-40):])
 	}
 	st := &State{
@@ -91,6 +109,9 @@ func ParseState(data []byte) (*State, error) {
 		Variables: parts[0], Functions: parts[1], FuncAttrs: parts[2], Aliases: parts[3], Shopt: parts[4],
 		Options: parts[5], Traps: parts[6], Umask: parts[7], Disabled: parts[8], Args: parts[9],
 		Pwd: string(parts[10]),
+	}
+	if !bytes.Contains(st.Traps, debug) { // with functrace it shows in both
+		st.Traps = append(append([]byte{}, st.Traps...), debug...)
 	}
 	// A shell whose driver words are switched off cannot be driven; its state
 	// must not be the one to start again from.
@@ -196,7 +217,7 @@ var unrestorable = func() map[string]bool {
 	m := map[string]bool{}
 	for _, n := range strings.Fields(`BASH BASHOPTS BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS BASH_COMMAND
 		BASH_LINENO BASH_SOURCE BASH_SUBSHELL BASH_VERSINFO BASH_VERSION COPROC COPROC_PID DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID
-		FUNCNAME GROUPS HISTCMD LINENO OLDPWD PIPESTATUS PPID PWD RANDOM SHELLOPTS SRANDOM UID _`) {
+		FUNCNAME GROUPS HISTCMD LINENO __conch OLDPWD PIPESTATUS PPID PWD RANDOM SHELLOPTS SRANDOM UID _`) {
 		m[n] = true
 	}
 	return m
@@ -341,6 +362,9 @@ func (st *State) DebugTrap() string { return st.trap(" DEBUG") }
 // IntTrap is the command that sets the user's INT trap, or empty.
 func (st *State) IntTrap() string { return st.trap(" SIGINT") }
 
+// ExitTrap is the command that sets the user's EXIT trap, or empty.
+func (st *State) ExitTrap() string { return st.trap(" EXIT") }
+
 func (st *State) trap(suffix string) string {
 	for _, t := range splitQuoted(st.Traps) {
 		if strings.HasSuffix(t, suffix) {
@@ -379,16 +403,6 @@ func unquote(v string) string {
 		return v
 	}
 	return s
-}
-
-// Armed reports whether the driver's abort trap is still set.
-func (st *State) Armed() bool {
-	for _, t := range splitQuoted(st.Traps) {
-		if strings.HasPrefix(`\builtin `+t, strings.TrimSuffix(armAbort, abortName)) && strings.HasSuffix(t, " SIG"+abortName) {
-			return true
-		}
-	}
-	return false
 }
 
 // Errexit reports whether `set -e` is on.

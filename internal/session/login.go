@@ -161,7 +161,8 @@ func ask(ctx context.Context, a account, base map[string]string, flags []string)
 	// pipes, so a process that an rc file leaves behind holds nothing of ours.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	// Waited for: a daemon that is told to leave must not be survived by what
-	// an rc file runs.
+	// an rc file runs. Asked first: some of those take locks (pyenv does, and
+	// then every terminal of the user waits a minute for one that is stale).
 	cmd.Cancel = func() error {
 		proc.End(context.WithoutCancel(ctx), func() []proc.ID {
 			ids := proc.Tree(cmd.Process.Pid)
@@ -169,7 +170,7 @@ func ask(ctx context.Context, a account, base map[string]string, flags []string)
 				ids = append(ids, id)
 			}
 			return ids
-		}, []proc.Step{{Signal: syscall.SIGKILL, Wait: time.Second}})
+		}, []proc.Step{{Signal: syscall.SIGHUP, Wait: time.Second}, {Signal: syscall.SIGKILL, Wait: time.Second}})
 		return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	if err := cmd.Start(); err != nil {

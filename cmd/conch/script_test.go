@@ -43,6 +43,8 @@ func TestScript(t *testing.T) {
 			env.Setenv("CONCH_HOME", filepath.Join(env.WorkDir, "h"))
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 			env.Setenv("SHELL", "/bin/bash")
+			// A binary with the race detector otherwise waits a second at its end.
+			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			env.Setenv("CONCH_SESSION", "")
 			env.Setenv("CONCH_AGENT", "")
 			env.Defer(func() { closeHome(t, filepath.Join(env.WorkDir, "h")) })

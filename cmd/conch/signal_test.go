@@ -103,12 +103,16 @@ func TestCtrlCInterrupts(t *testing.T) {
 		if flag != "" {
 			args = append(args, flag)
 		}
+		before := lastCommand(t, home).CommandID
 		r := start(t, home, args...)
 		switch flag {
 		case "":
 			r.line("begun")
 		default:
-			eventually(t, "it runs", func() bool { return lastCommand(t, home).StdoutBytes == 6 })
+			eventually(t, "it runs", func() bool {
+				h := lastCommand(t, home)
+				return h.CommandID != before && h.StdoutBytes == 6
+			})
 		}
 		r.Process.Signal(os.Interrupt)
 		rest, state := r.end()

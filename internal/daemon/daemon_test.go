@@ -161,18 +161,27 @@ func newHome(t *testing.T) string {
 
 // do sends a request and decodes the answer; an error's form is an error.
 func (d *daemon) do(method, path string, body, out any) error {
-	var r io.Reader
-	if body != nil {
-		b, _ := json.Marshal(body)
-		r = bytes.NewReader(b)
-	}
-	req, err := http.NewRequest(method, "http://daemon.conch"+path, r)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	resp, err := d.http.Do(req)
-	if err != nil {
-		return err
+	var resp *http.Response
+	for tries := 0; ; tries++ {
+		var r io.Reader
+		if body != nil {
+			b, _ := json.Marshal(body)
+			r = bytes.NewReader(b)
+		}
+		req, err := http.NewRequest(method, "http://daemon.conch"+path, r)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		resp, err = d.http.Do(req)
+		// As the client does: a connection that was handed to a keeper in its
+		// last moment is reset, and the request was in nobody's hands.
+		if errors.Is(err, syscall.ECONNRESET) && tries < 5 {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		break
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)

@@ -161,7 +161,8 @@ func ask(ctx context.Context, a account, base map[string]string, flags []string)
 	// pipes, so a process that an rc file leaves behind holds nothing of ours.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	// Waited for: a daemon that is told to leave must not be survived by what
-	// an rc file runs.
+	// an rc file runs. Asked first: some of those take locks (pyenv does, and
+	// then every terminal of the user waits a minute for one that is stale).
 	cmd.Cancel = func() error {
 		proc.End(context.WithoutCancel(ctx), func() []proc.ID {
 			ids := proc.Tree(cmd.Process.Pid)

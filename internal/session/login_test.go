@@ -6,9 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/conchsh/conch/internal/proc"
 )
 
 func userHome(t *testing.T, files map[string]string) account {
@@ -79,6 +83,49 @@ func TestLoginShellThatHangs(t *testing.T) {
 	defer cancel()
 	if env := captureLogin(ctx, slog.New(slog.DiscardHandler)); env["PATH"] != defaultPath {
 		t.Errorf("not the base: %q", env)
+	}
+}
+
+// What an rc file was doing gets to tidy up, and is gone when ask returns.
+func TestLoginShellCutShort(t *testing.T) {
+	dir := t.TempDir()
+	script := "#!/bin/bash\ntrap 'rm lock' EXIT\necho $$ > pid\n: > lock\nwhile :; do sleep 0.1; done\n"
+	if err := os.WriteFile(filepath.Join(dir, "rehash"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	a := userHome(t, map[string]string{".bash_profile": "cd " + dir + " && ./rehash; echo went on > after\n"})
+	for _, flags := range [][]string{{"-l", "-c"}, {"-l", "-i", "-c"}} {
+		lock := filepath.Join(dir, "lock")
+		ctx, cancel := context.WithCancel(t.Context())
+		var cut sync.WaitGroup
+		cut.Go(func() {
+			defer cancel()
+			for end := time.Now().Add(4 * time.Second); time.Now().Before(end); <-time.After(time.Millisecond) {
+				if _, err := os.Stat(lock); err == nil {
+					return
+				}
+			}
+			t.Error("the script did not start")
+		})
+		if _, err := ask(ctx, a, a.base(), flags); err == nil {
+			t.Error("no error")
+		}
+		cut.Wait()
+		if _, err := os.Stat(lock); err == nil {
+			t.Errorf("%q: the lock stays", flags)
+			os.Remove(lock)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "after")); err == nil {
+			t.Errorf("%q: the file was read on", flags)
+		}
+		b, err := os.ReadFile(filepath.Join(dir, "pid"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+		if id, err := proc.Lookup(pid); err == nil && id.Alive() {
+			t.Errorf("%q: process %d is still there", flags, pid)
+		}
 	}
 }
 

@@ -143,6 +143,8 @@ func (f *execFlags) run(ctx context.Context, a *app, args []string) error {
 	if !signal.Ignored(os.Interrupt) {
 		signal.Notify(ints, os.Interrupt)
 	}
+	quits := make(chan os.Signal, 1)
+	signal.Notify(quits, syscall.SIGQUIT)
 
 	fo := follower{c: a.client(client.Options{NoCreate: f.noCreate}), f: f}
 	accepted := make(chan *client.Stream, 1)
@@ -171,6 +173,10 @@ func (f *execFlags) run(ctx context.Context, a *app, args []string) error {
 				say(os.Stderr, "left before the session answered", "conch history shows whether it took the command")
 				return exitStatus(statusInterrupted)
 			}
+		case <-quits:
+			// Go would print its goroutines and exit with 2, which could be
+			// the command's.
+			return exitStatus(128 + int(syscall.SIGQUIT))
 		case o := <-ended:
 			if o.err != nil {
 				return o.err

@@ -56,7 +56,9 @@ func (fo *follower) follow(ctx context.Context, req conch.ExecRequest, accepted 
 				// From here on only the result counts, and the session makes
 				// that itself, cut to size. What stops a command before its
 				// start has come through the stream.
-				s.Close()
+				if !fo.f.stdin {
+					s.Close() // with -i it stays: the session takes our leaving for the end of the input
+				}
 				return fo.c.Result(ctx, fo.id, fo.f.maxOutput)
 			}
 		case client.Exited:

@@ -61,6 +61,15 @@ Exit status: the command's own; 124 timed out; 125 conch itself failed;
 		DisableSuggestions: true,
 	}
 	root.PersistentFlags().StringVar(&a.agent, "agent", "", "whose sessions (default: $CONCH_AGENT or me)")
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		// An unset variable in a script must not mean another session.
+		for _, name := range []string{"session", "agent"} {
+			if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
+				return conch.Errorf(conch.InvalidLabel, "--%s is given and empty", name).Hint("leave it out for the default")
+			}
+		}
+		return nil
+	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return conch.Errorf(conch.InvalidRequest, "%v", err).Hint("%s --help", cmd.CommandPath())
 	})

@@ -16,14 +16,19 @@ import (
 // client has gone; the command goes on with the loop.
 func (k *Keeper) attend(r *http.Request, c *command) bool {
 	w, _ := r.Context().Value(wireKey{}).(*wire)
-	var fds [5]unix.PollFd
+	var fds [6]unix.PollFd
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for k.attended == c {
 		sh := k.sh
 		brief := k.settle
 		k.settle = false
-		fds = [5]unix.PollFd{{Fd: int32(k.kickR), Events: unix.POLLIN}, {Fd: int32(w.fd)}, {Fd: -1}, {Fd: -1}, {Fd: -1}}
+		fds = [6]unix.PollFd{{Fd: int32(k.kickR), Events: unix.POLLIN}, {Fd: int32(w.fd)}, {Fd: -1}, {Fd: -1}, {Fd: -1}, {Fd: -1}}
+		ckpt := k.ckpt
+		if ckpt != nil {
+			fds[5] = unix.PollFd{Fd: int32(ckpt.fd), Events: unix.POLLIN}
+			brief = false
+		}
 		if sh != nil {
 			fds[2] = unix.PollFd{Fd: int32(sh.StatusFD()), Events: unix.POLLIN}
 		}
@@ -53,6 +58,9 @@ func (k *Keeper) attend(r *http.Request, c *command) bool {
 		}
 		if fds[2].Revents != 0 {
 			k.readStatus(sh)
+		}
+		if fds[5].Revents != 0 && k.ckpt == ckpt {
+			k.readCheckpoint()
 		}
 		if fds[1].Revents != 0 && k.attended == c {
 			k.leave()

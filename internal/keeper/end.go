@@ -190,8 +190,8 @@ func (k *Keeper) everything(then func(proc.Report)) {
 				if c.dead == nil {
 					ws := syscall.WaitStatus(syscall.SIGKILL)
 					c.dead = &ws
-					c.report = *k.deathReport(true)
 				}
+				c.report = conch.ShellReport{Restarted: true, Lost: []string{"cwd", "variables", "functions", "aliases", "options", "traps", "umask"}}
 				k.finishDead(c)
 			}
 			k.killShell()

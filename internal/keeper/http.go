@@ -255,7 +255,11 @@ func (k *Keeper) postExec(w http.ResponseWriter, r *http.Request) {
 	case events:
 		k.eventsExec(w, r, c)
 	default:
-		if k.await(r, c) {
+		if !k.await(r, c) {
+			if c.stdin != nil {
+				k.do(c.stdin.release)
+			}
+		} else {
 			k.sendResult(w, c, q.MaxOutput)
 			http.NewResponseController(w).Flush()
 			k.do(func() {}) // clears up after the command, now that nobody waits

@@ -212,6 +212,16 @@ func (k *Keeper) open() (*net.UnixListener, error) {
 		k.pending = &conch.ShellReport{}
 		k.pending.Restarted = true
 		k.pending.Restored, k.pending.Lost = k.state.Names()
+		if len(k.index.Entries()) > 0 {
+			k.pending.Restored = append(k.pending.Restored, "history")
+		}
+		for _, e := range k.index.Entries() {
+			// Completed, but its state could not be saved (a full disk).
+			if e.N > k.state.Command && e.Status == conch.StatusDone && !k.judge.Quiet(e.Text) {
+				k.pending.Lost = append(k.pending.Lost, "variables", "functions", "options")
+				break
+			}
+		}
 	} else {
 		k.cwd = k.spec.Cwd
 	}

@@ -65,6 +65,9 @@ func (k *Keeper) loop() {
 			fds = append(fds, unix.PollFd{Fd: int32(h.fd)}) // the end is always told
 		}
 		ck, ckpt := len(fds), k.ckpt
+		if k.attended != nil {
+			ckpt = nil // the attendant's
+		}
 		if ckpt != nil {
 			fds = append(fds, unix.PollFd{Fd: int32(k.ckpt.fd), Events: unix.POLLIN})
 		}
@@ -107,7 +110,7 @@ func (k *Keeper) loop() {
 				k.forgetHangup(h)
 			}
 		}
-		if k.ckpt != nil && k.ckpt == ckpt && fds[ck].Revents != 0 {
+		if ckpt != nil && k.ckpt == ckpt && fds[ck].Revents != 0 {
 			k.readCheckpoint()
 		}
 		k.onTime(time.Now())

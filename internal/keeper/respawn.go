@@ -46,7 +46,7 @@ func (k *Keeper) ensureShell(c *command) error {
 		}
 	}
 	cfg := shell.Config{Bash: k.bash, Dir: k.runDir, Env: shellEnv(), Cwd: k.cwd, Restore: k.state}
-	if k.spec.RC && k.state == nil {
+	if k.spec.RC && k.state == nil && k.failures < maxFailures {
 		if home := os.Getenv("HOME"); home != "" {
 			cfg.RC = filepath.Join(home, ".bashrc")
 		}
@@ -203,6 +203,13 @@ func (k *Keeper) finishDead(c *command) {
 	k.finish(c, r)
 }
 
+// trapsExit reports whether the shell has, or may have been given, an EXIT trap.
+func (k *Keeper) trapsExit(c *command) bool {
+	return k.state != nil && k.state.ExitTrap() != "" || exitTrap.MatchString(c.req.Command)
+}
+
+var exitTrap = regexp.MustCompile(`(?s)\btrap\b.*\b(EXIT|0)\b`)
+
 // mayTrapExit reports whether words of a dying shell can be its EXIT trap's.
 func (k *Keeper) mayTrapExit(c *command) bool {
 	return k.state != nil && k.state.ExitTrap() != "" || strings.Contains(c.req.Command, "trap") ||
@@ -231,6 +238,10 @@ func (k *Keeper) deathReport(hadState bool) *conch.ShellReport {
 		r.Restored, r.Lost = k.state.Names()
 	} else {
 		r.Restored = []string{"cwd", "variables"}
+	}
+	if dir := existing(k.cwd); dir != k.cwd {
+		r.Restored, r.Lost = without(r.Restored, "cwd"), append(r.Lost, "cwd")
+		k.cwd = dir
 	}
 	if hadState && len(k.index.Entries()) > 1 {
 		r.Restored = append(r.Restored, "history")
@@ -301,6 +312,9 @@ func (k *Keeper) watchdog(c *command, now time.Time) {
 		c.outside = false
 		return
 	}
+	if k.trapsExit(c) && k.watch[0] != nil && k.watch[0].Any() {
+		return // its EXIT trap runs outside, and may take its time
+	}
 	if !c.outside {
 		c.outside = true
 		return
@@ -346,11 +360,12 @@ var wedgers = map[string]*regexp.Regexp{
 
 // A checkpoint is being written by the shell.
 type checkpoint struct {
-	fd    int
-	debug int // brings the DEBUG trap, before
-	buf   []byte
-	limit time.Time
-	after []func()
+	fd      int
+	debug   int // brings the DEBUG trap, before
+	command uint32
+	buf     []byte
+	limit   time.Time
+	after   []func()
 }
 
 const (
@@ -359,7 +374,7 @@ const (
 )
 
 // takeCheckpoint asks the shell for its state. The next command waits for it.
-func (k *Keeper) takeCheckpoint() {
+func (k *Keeper) takeCheckpoint(n uint32) {
 	fd, debug, err := k.sh.OpenState()
 	if err != nil {
 		k.log.Warn("checkpoint", "err", err)
@@ -370,7 +385,7 @@ func (k *Keeper) takeCheckpoint() {
 		unix.Close(debug)
 		return
 	}
-	k.ckpt = &checkpoint{fd: fd, debug: debug, limit: time.Now().Add(checkpointLimit)}
+	k.ckpt = &checkpoint{fd: fd, debug: debug, command: n, limit: time.Now().Add(checkpointLimit)}
 	k.changed()
 }
 
@@ -406,7 +421,7 @@ func (k *Keeper) readCheckpoint() {
 }
 
 func (k *Keeper) checkpointDone(st *shell.State, err error) {
-	after := k.ckpt.after
+	after, n := k.ckpt.after, k.ckpt.command
 	k.ckpt.after = nil
 	k.abandonCheckpoint()
 	defer func() {
@@ -423,7 +438,7 @@ func (k *Keeper) checkpointDone(st *shell.State, err error) {
 		k.pending.Lost = append(k.pending.Lost, "options")
 		return
 	}
-	st.Last = k.last
+	st.Last, st.Command = k.last, n
 	st.Physical = k.sh.Cwd()
 	st.Descriptors = k.sh.OpenDescriptors()
 	if p := k.logicalCwd(st.Pwd); p != "" {

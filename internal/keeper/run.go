@@ -32,6 +32,25 @@ const trimAfter = 3 * time.Second
 // spare is a pair of FIFOs made ahead of need.
 type spare struct{ out, err *stream }
 
+// intact reports whether both FIFOs are still where the shell will look for them.
+func (sp *spare) intact() bool {
+	for _, s := range []*stream{sp.out, sp.err} {
+		var st unix.Stat_t
+		if unix.Lstat(s.path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+			return false
+		}
+	}
+	return true
+}
+
+func (k *Keeper) dropSpare() {
+	if k.spare != nil {
+		unix.Close(k.spare.out.fd)
+		unix.Close(k.spare.err.fd)
+		k.spare = nil
+	}
+}
+
 // makeStreams makes the next command's FIFOs and opens their read ends, so that the
 // shell's opening of the write ends never waits.
 func (k *Keeper) makeStreams() (*spare, error) {
@@ -65,7 +84,7 @@ func openFIFO(path string, reuse bool) (int, error) {
 			return fd, nil
 		}
 	}
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+	if err := os.RemoveAll(path); err != nil {
 		return -1, err
 	}
 	if err := unix.Mkfifo(path, 0o600); err != nil {
@@ -77,6 +96,16 @@ func openFIFO(path string, reuse bool) (int, error) {
 // start runs c now. It either leaves it in k.cur or finishes it.
 func (k *Keeper) start(c *command) {
 	k.lastActive = time.Now()
+	for name := range c.req.Env {
+		if k.state.Readonly()[name] {
+			if k.attended == c {
+				k.attended = nil
+			}
+			k.refuse(c, conch.Errorf(conch.InvalidEnv, "%s is readonly in session %s and cannot be set for a command", name, k.spec.Label).
+				Hint("leave it out; nothing was run"))
+			return
+		}
+	}
 	c.status = conch.StatusRunning
 	started := time.Now()
 	payload, _ := json.Marshal(history.Start{Command: c.req.Command, CommandID: c.id, Session: k.spec.Label, Cwd: c.req.Cwd, Merge: c.req.Merge})
@@ -103,6 +132,12 @@ func (k *Keeper) start(c *command) {
 // not take it.
 func (k *Keeper) launch(c *command) {
 	c.attempt++
+	if k.sh != nil && !k.sh.Intact() || k.spare != nil && !k.spare.intact() {
+		k.log.Warn("run files were taken away; starting the shell again", "dir", k.runDir)
+		k.killShell()
+		k.dropSpare()
+		c.report = *k.deathReport(true)
+	}
 	if err := k.ensureShell(c); err != nil {
 		k.fail(c, err)
 		return
@@ -320,9 +355,11 @@ func (k *Keeper) onEnd(end shell.End) {
 	}
 	k.drain(c.out)
 	k.drain(c.err)
-	if c.ending == nil && !k.opened(c.out) {
-		// Something keeps the shell from redirecting (set -r, ulimit -n):
-		// the command has not run.
+	if c.ending == nil && end.Status != 0 && !k.opened(c.out) && k.spoke() {
+		// Something keeps the shell from redirecting (set -r, ulimit -n), and
+		// it has said so: the command has not run. (That nobody has the
+		// stream open is not enough: a background process may just have let
+		// go of it.)
 		k.notRun(c, "the shell cannot open the command's output")
 		return
 	}
@@ -332,6 +369,12 @@ func (k *Keeper) onEnd(end shell.End) {
 		return // its other processes are still being ended
 	}
 	k.finishWith(c, end)
+}
+
+// spoke reports whether the shell has said something of its own on stderr.
+func (k *Keeper) spoke() bool {
+	k.readNoise(k.sh.ErrFD(), 1)
+	return len(k.noise[1]) > 0
 }
 
 // notRun starts the shell again and the command once more.
@@ -440,11 +483,6 @@ func (k *Keeper) finish(c *command, r *conch.Result) {
 func (k *Keeper) conclude(c *command, r *conch.Result) {
 	c.result = r
 	c.status = conch.StatusDone
-	if e := c.ending; e != nil {
-		for _, ch := range e.notified {
-			ch <- e.report
-		}
-	}
 	if k.cur == c {
 		k.cur = nil
 	}
@@ -457,6 +495,31 @@ func (k *Keeper) conclude(c *command, r *conch.Result) {
 			s.ended = true
 			k.closeStream(s)
 		}
+	}
+	// A command that may have changed the shell's state is not complete before
+	// the state is saved: whatever dies from now on, it will be there.
+	if k.sh != nil && !k.blocked {
+		if c.ending != nil {
+			k.restoreIntTrap()
+		}
+		if c.ending != nil || c.backFD > 0 || k.state == nil || !k.judge.Quiet(c.req.Command) {
+			k.takeCheckpoint(c.n)
+		} else if k.state.Last != k.last {
+			k.state.Last = k.last
+		}
+	}
+	k.afterCheckpoint(func() { k.giveOut(c) })
+}
+
+// giveOut lets go of those who wait for a command.
+func (k *Keeper) giveOut(c *command) {
+	if e := c.ending; e != nil {
+		for _, ch := range e.notified {
+			ch <- e.report
+		}
+	}
+	if c.backFD > 0 {
+		unix.Close(c.backFD)
 	}
 	if k.attended == c {
 		k.leave() // what background processes still write is the loop's
@@ -477,21 +540,6 @@ func (k *Keeper) clearUp() {
 	k.lastActive = time.Now()
 	k.trimAt = k.lastActive.Add(trimAfter)
 	k.index.Forget(k.tape.Oldest())
-	if c.backFD > 0 {
-		// The shell walks back through it right after its report; a
-		// checkpoint comes after that.
-		defer func(fd int) { k.afterCheckpoint(func() { unix.Close(fd) }) }(c.backFD)
-	}
-	if k.sh != nil && !k.blocked {
-		if c.ending != nil {
-			k.restoreIntTrap()
-		}
-		if c.ending != nil || c.backFD > 0 || k.state == nil || !k.judge.Quiet(c.req.Command) {
-			k.takeCheckpoint()
-		} else if k.state.Last != k.last {
-			k.state.Last = k.last
-		}
-	}
 	if k.sh == nil && c.dead != nil && !k.blocked {
 		// The next command should find a shell, and people see one.
 		if err := k.ensureShell(&command{}); err != nil {

@@ -135,8 +135,21 @@ func (k *Keeper) streamExec(w http.ResponseWriter, r *http.Request, c *command) 
 		return
 	}
 	err := k.follow(ctx, c, w.(*response).sendFile)
+	k.clientGone(ctx, c)
 	if err != nil && ctx.Err() == nil {
 		fail(err)
+	}
+}
+
+// clientGone closes the stdin of a command whose starter has left: nobody else is sure
+// to write to it, and a command that waits for it would hold up the session for ever.
+func (k *Keeper) clientGone(ctx context.Context, c *command) {
+	if ctx.Err() != nil && c.req.OpenStdin {
+		k.do(func() {
+			if c.stdin != nil {
+				c.stdin.release()
+			}
+		})
 	}
 }
 
@@ -180,6 +193,7 @@ func (k *Keeper) eventsExec(w http.ResponseWriter, r *http.Request, c *command) 
 		}
 		return ctl.Flush()
 	})
+	k.clientGone(ctx, c)
 	if err != nil && ctx.Err() == nil {
 		fail(err)
 	}

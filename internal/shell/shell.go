@@ -59,6 +59,7 @@ type Shell struct {
 	driverLen    int    // what is in it
 	lines        string // the two control lines
 	word         string // see arm
+	secret       string // begins every report, so that no other writer is believed
 }
 
 // File names inside Config.Dir.
@@ -76,7 +77,7 @@ const (
 // carried out in order, so nothing needs to wait for it to be ready.
 func Start(cfg Config) (*Shell, error) {
 	s := &Shell{cfg: cfg, status: -1, out: -1, err: -1, driver: -1}
-	s.word = strconv.FormatUint(rand.Uint64(), 36)
+	s.word, s.secret = strconv.FormatUint(rand.Uint64(), 36), strconv.FormatUint(rand.Uint64(), 36)
 	s.lines = `\builtin . ` + Quote(s.path(driverFile)) + "\n" + s.report()
 	if err := s.start(); err != nil {
 		s.Close()
@@ -169,7 +170,7 @@ func AfterStart(noise []byte) []byte {
 
 // report is the control line that makes the shell send an End.
 func (s *Shell) report() string {
-	return `\builtin printf 'e%s %s\0' "$?" "$PWD" >|` + Quote(s.path(statusFIFO)) + "\n"
+	return `\builtin printf '` + s.secret + ` %s %s\0' "$?" "$PWD" >|` + Quote(s.path(statusFIFO)) + "\n"
 }
 
 func (s *Shell) path(name string) string { return filepath.Join(s.cfg.Dir, name) }
@@ -263,9 +264,9 @@ func (s *Shell) Run(c Command) error {
 	if len(c.Env) > 0 {
 		// Behind `builtin` alone bash forgets the variables at the command's
 		// first builtin and keeps what it assigns to them.
-		b.WriteString(`\builtin command eval `)
+		b.WriteString(`\builtin command eval -- `)
 	} else {
-		b.WriteString(`\builtin eval `)
+		b.WriteString(`\builtin eval -- `)
 	}
 	quoteTo(&b, c.Text)
 	if c.Cwd != "" {
@@ -287,7 +288,7 @@ func (s *Shell) Run(c Command) error {
 	}
 	if c.Cwd != "" {
 		line += `{ \builtin cd -- ` + Quote(c.Back) + `||\builtin cd -P -- ` + Quote(c.BackFD) + `&&PWD=` + Quote(c.Back) +
-			`;OLDPWD=` + Quote(c.OldPwd) + "; } 2>/dev/null\n"
+			`;` + oldPwd(c.OldPwd) + "; } 2>/dev/null\n"
 	}
 	_, err := s.control.WriteString(line)
 	return err
@@ -320,6 +321,21 @@ func (s *Shell) heed() string {
 
 // Disarm takes back the word of an abort that came too late.
 func (s *Shell) Disarm() error { return s.Send(`\builtin unset __conch`) }
+
+// oldPwd sets OLDPWD back to what it was, which may be nothing.
+func oldPwd(dir string) string {
+	if dir == "" {
+		return `\builtin unset OLDPWD`
+	}
+	return "OLDPWD=" + Quote(dir)
+}
+
+// Intact reports whether the files the driver and the shell meet at are still there.
+// Whoever cleans /dev/shm, as some systems do at logout, takes them away.
+func (s *Shell) Intact() bool {
+	var st unix.Stat_t
+	return unix.Lstat(s.path(statusFIFO), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
+}
 
 // writeDriver puts a command into the driver file. The file stays open, because
 // opening it costs more than writing it; it is made anew if it was taken away.
@@ -401,18 +417,21 @@ func (s *Shell) ReadStatus() (End, bool) {
 			break
 		}
 	}
-	i := bytes.IndexByte(s.statusBuf, 0)
-	if i < 0 {
-		return End{}, false
+	for {
+		i := bytes.IndexByte(s.statusBuf, 0)
+		if i < 0 {
+			return End{}, false
+		}
+		rec := string(s.statusBuf[:i])
+		s.statusBuf = append(s.statusBuf[:0], s.statusBuf[i+1:]...)
+		f := strings.SplitN(rec, " ", 3)
+		if len(f) != 3 || f[0] != s.secret {
+			continue // somebody else found the FIFO
+		}
+		if n, err := strconv.Atoi(f[1]); err == nil {
+			return End{Status: n, Pwd: f[2]}, true
+		}
 	}
-	rec := string(s.statusBuf[:i])
-	s.statusBuf = append(s.statusBuf[:0], s.statusBuf[i+1:]...)
-	code, pwd, ok := strings.Cut(strings.TrimPrefix(rec, "e"), " ")
-	n, err := strconv.Atoi(code)
-	if !ok || err != nil || rec[0] != 'e' {
-		return End{}, false
-	}
-	return End{Status: n, Pwd: pwd}, true
 }
 
 // freshFIFO makes a FIFO where there may be an old one.

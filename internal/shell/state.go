@@ -36,6 +36,8 @@ type State struct {
 	Descriptors int `json:"descriptors"`
 	// Last is $? after the command; History its number of commands.
 	Last int `json:"last"`
+	// Command is the number of the command it was taken after.
+	Command uint32 `json:"command"`
 }
 
 // stateSections are written by the shell in this order, each ended by a NUL.
@@ -373,6 +375,25 @@ func (st *State) trap(suffix string) string {
 	}
 	return ""
 }
+
+// Readonly are the names that cannot be given another value, also for one command.
+func (st *State) Readonly() map[string]bool {
+	m := map[string]bool{}
+	for _, n := range fixed {
+		m[n] = true
+	}
+	if st != nil {
+		for _, e := range splitDeclarations(st.Variables) {
+			if attrs := strings.Fields(e.text)[1]; strings.ContainsAny(attrs, "rn") {
+				m[e.name] = true
+			}
+		}
+	}
+	return m
+}
+
+// fixed are the names bash itself does not let go of.
+var fixed = strings.Fields("BASHOPTS BASHPID BASH_VERSINFO DIRSTACK EUID FUNCNAME GROUPS PPID SHELLOPTS UID")
 
 // Environ is the exported environment of the state, for a session that is to
 // start with it.

@@ -160,9 +160,9 @@ func TestEnvAndCwdLeaveNoTrace(t *testing.T) {
 			t.Errorf("%q leaves a trace:\n%q\n%q\n%s", text, want, got, after.Stderr)
 		}
 	}
-	// A name that cannot be changed: the command fails, the session does not.
-	if r := h.Exec("main", "echo $ro", "-e", "ro=2"); strings.Contains(r.Stdout, "2") {
-		t.Errorf("readonly: %+v", r)
+	// A name that cannot be changed is refused, not passed over.
+	if o := h.Conch("exec", "-e", "ro=2", "echo $ro"); o.Status != 125 || o.Stdout != "" || !strings.Contains(o.Stderr, "ro is readonly") {
+		t.Errorf("readonly: %v", o)
 	}
 	if after := h.Exec("main", state); after.Stdout != before.Stdout {
 		t.Errorf("%q\n%q", before.Stdout, after.Stdout)

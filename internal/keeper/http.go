@@ -334,8 +334,10 @@ func (k *Keeper) lookup(id conch.CommandID) (e history.Entry, live *command, h c
 				return
 			}
 		}
-		if k.cur != nil && k.cur.n == n {
-			live = k.cur
+		for _, c := range []*command{k.cur, k.closing} {
+			if c != nil && c.n == n {
+				live = c
+			}
 		}
 		p := k.index.Get(n)
 		if p == nil {

@@ -85,6 +85,7 @@ type Keeper struct {
 	next       uint32 // number of the next command
 	queue      []*command
 	cur        *command
+	closing    *command // ended, its state being saved
 	sh         *shell.Shell
 	dying      int  // a shell that was killed and may not be gone yet
 	ready      bool // the shell has reported for the first time

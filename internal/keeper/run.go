@@ -462,30 +462,17 @@ func mergeReports(a, b conch.ShellReport) conch.ShellReport {
 	return a
 }
 
-// finish puts the result on the tape and gives it out. Nothing is given out that
-// is not recorded.
+// finish completes a command: its state is saved, its result goes on the tape and is
+// given out, in this order. Nothing is given out that is not recorded, and nothing is
+// recorded as done whose state would be lost with the shell.
 func (k *Keeper) finish(c *command, r *conch.Result) {
 	r.Background = k.background(c)
-	ex := &history.Exit{Result: *r}
-	b, _ := json.Marshal(ex)
-	fault.Point("keeper.before-exit")
-	now := time.Now()
-	if _, err := k.record(tape.Frame{Time: now.UnixNano(), Command: c.n, Kind: tape.Exit, Data: b}); err == nil {
-		k.index.Close(c.entry, ex, now.UTC(), k.tape.End())
-	} else if c.failed == nil {
-		c.failed = storageError(err)
-	}
-	fault.Point("keeper.after-exit")
-	k.conclude(c, r)
-}
-
-// conclude gives the result out and gets the session ready for the next command.
-func (k *Keeper) conclude(c *command, r *conch.Result) {
 	c.result = r
 	c.status = conch.StatusDone
 	if k.cur == c {
 		k.cur = nil
 	}
+	k.closing = c
 	if c.stdin != nil {
 		c.stdin.release()
 	}
@@ -496,8 +483,6 @@ func (k *Keeper) conclude(c *command, r *conch.Result) {
 			k.closeStream(s)
 		}
 	}
-	// A command that may have changed the shell's state is not complete before
-	// the state is saved: whatever dies from now on, it will be there.
 	if k.sh != nil && !k.blocked {
 		if c.ending != nil {
 			k.restoreIntTrap()
@@ -511,8 +496,25 @@ func (k *Keeper) conclude(c *command, r *conch.Result) {
 	k.afterCheckpoint(func() { k.giveOut(c) })
 }
 
-// giveOut lets go of those who wait for a command.
+// giveOut records a command's result and lets go of those who wait for it.
 func (k *Keeper) giveOut(c *command) {
+	if k.closing == c {
+		k.closing = nil
+	}
+	r := c.result
+	if c.out != nil {
+		r.StdoutBytes, r.StderrBytes = c.out.bytes, c.err.bytes // some may have come meanwhile
+	}
+	ex := &history.Exit{Result: *r}
+	b, _ := json.Marshal(ex)
+	fault.Point("keeper.before-exit")
+	now := time.Now()
+	if _, err := k.record(tape.Frame{Time: now.UnixNano(), Command: c.n, Kind: tape.Exit, Data: b}); err == nil {
+		k.index.Close(c.entry, ex, now.UTC(), k.tape.End())
+	} else if c.failed == nil {
+		c.failed = storageError(err)
+	}
+	fault.Point("keeper.after-exit")
 	if e := c.ending; e != nil {
 		for _, ch := range e.notified {
 			ch <- e.report

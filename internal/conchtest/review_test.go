@@ -1,0 +1,91 @@
+package conchtest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What reviewers broke once.
+
+// A result that was given out is in the state, whatever dies right after.
+func TestStateIsSavedBeforeTheResult(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	for i := range 15 {
+		h.Want("s", fmt.Sprintf("x=%d", i), "")
+		Kill(t, h.Session("s").ShellPID)
+		h.Want("s", "echo $x", fmt.Sprintln(i))
+		keeper := h.Session("s").KeeperPID
+		h.Want("s", fmt.Sprintf("x=k%d", i), "")
+		Kill(t, keeper)
+		h.Want("s", "echo $x", fmt.Sprintf("k%d\n", i))
+	}
+}
+
+func TestReview(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	// An EXIT trap may take longer than the watchdog's patience.
+	if o := h.Conch("exec", "-s", "trap", `trap "sleep 3; echo cleaned" EXIT; echo start; exit 4`); o.Stdout != "start\ncleaned\n" || o.Status != 4 {
+		t.Errorf("exit trap: %v", o)
+	}
+	// A directory that is gone is not called restored.
+	gone := filepath.Join(h.Work, "gone")
+	h.Want("cwd", "mkdir "+gone+"; cd "+gone, "")
+	h.Want("cwd", "rmdir "+gone, "")
+	r := h.Exec("cwd", "exit 1")
+	if strings.Contains(fmt.Sprint(r.Shell.Restored), "cwd") || !strings.Contains(fmt.Sprint(r.Shell.Lost), "cwd") || r.Cwd != h.Work {
+		t.Errorf("gone directory: %+v, cwd %s", r.Shell, r.Cwd)
+	}
+	h.Want("cwd", "pwd", h.Work+"\n")
+	// Text that begins with a dash is text.
+	if o := h.Conch("exec", "--", "-x; echo hi"); o.Stdout != "hi\n" || !strings.Contains(o.Stderr, "-x: command not found") {
+		t.Errorf("dash: %v", o)
+	}
+	// A command cannot report for the shell.
+	if o := h.Conch("exec", `printf 'e0 /forged\0' > "${BASH_SOURCE%d}s"; echo late; (exit 9)`); o.Stdout != "late\n" || o.Status != 9 {
+		t.Errorf("forged: %v", o)
+	}
+	// An empty label is not repaired.
+	for _, args := range [][]string{{"exec", "-s", "", "true"}, {"history", "-s", ""}, {"interrupt", "-s", ""}, {"exec", "--agent", "", "true"}} {
+		if o := h.Conch(args...); o.Status != 125 {
+			t.Errorf("%q: %v", args, o)
+		}
+	}
+	// --cwd does not set what was not set.
+	h.Want("old", "unset OLDPWD", "")
+	h.Exec("old", "true", "--cwd", "/usr")
+	if o := h.Conch("exec", "-s", "old", "cd -"); o.Status != 1 || !strings.Contains(o.Stderr, "OLDPWD not set") {
+		t.Errorf("OLDPWD: %v", o)
+	}
+	// Run files that somebody took away.
+	h.Want("shm", "V=5", "")
+	fifos, _ := filepath.Glob("/dev/shm/conch-*/" + h.Session("shm").ID + "/*")
+	if len(fifos) == 0 {
+		t.Error("no run files found")
+	}
+	for _, f := range fifos {
+		os.Remove(f)
+	}
+	h.Want("shm", "echo $V", "5\n")
+}
+
+// A client that leaves takes its -i with it: the session is not held up.
+func TestStdinEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	r := h.Start("exec", "-s", "in", "-i", "echo begun; cat; echo eof")
+	r.Line("begun")
+	Kill(t, r.Process.Pid)
+	r.End()
+	h.Want("in", "echo free", "free\n")
+	l := h.History("in")[0]
+	Until(t, 10*time.Second, "it ends", func() bool { return h.History("in")[0].ExitCode != nil })
+	if out := h.OK("output", string(l.CommandID)); out != "begun\neof\n" {
+		t.Errorf("output %q", out)
+	}
+}

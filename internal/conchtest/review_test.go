@@ -89,3 +89,16 @@ func TestStdinEndsWithItsClient(t *testing.T) {
 		t.Errorf("output %q", out)
 	}
 }
+
+// A home that is deleted takes its daemon and its sessions with it.
+func TestDeletedHome(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	h.Want("main", "sleep 1000 & true", "")
+	s := h.Session("main")
+	daemon := h.Daemon()
+	if err := os.RemoveAll(h.Path); err != nil {
+		t.Fatal(err)
+	}
+	Until(t, 30*time.Second, "all have left", func() bool { return !Alive(daemon) && !Alive(s.KeeperPID) && !Alive(s.ShellPID) })
+}

@@ -61,6 +61,7 @@ const (
 	// not among them: their keepers serve those.
 	shutdownGrace = 5 * time.Second
 	maxLog        = 1 << 20
+	homeWatch     = 10 * time.Second
 )
 
 // Run is a daemon's whole life. It returns nil after a shutdown that was asked
@@ -150,6 +151,14 @@ func Run(ctx context.Context, o Options) (err error) {
 		o.Ready()
 	}
 
+	go watchHome(ctx, lock, func() { // ends with ctx
+		log.Error("the home was removed; ending its sessions", "home", home)
+		if _, err := h.Shutdown(context.WithoutCancel(ctx), true); err != nil {
+			log.Error("end sessions", "err", err)
+		}
+		leave()
+	})
+
 	select {
 	case <-ctx.Done():
 	case err := <-served:
@@ -165,6 +174,24 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	<-served
 	return nil
+}
+
+// watchHome looks now and then whether the home is still there. Without it nobody can
+// reach this daemon or its keepers any more, and they would live on for nobody.
+func watchHome(ctx context.Context, lock *session.Lock, gone func()) {
+	t := time.NewTicker(homeWatch)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			if !lock.InPlace() {
+				gone()
+				return
+			}
+		}
+	}
 }
 
 // takeLock makes this process the only daemon of home.

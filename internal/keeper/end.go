@@ -11,6 +11,7 @@ import (
 	"github.com/conchsh/conch/internal/fault"
 	"github.com/conchsh/conch/internal/proc"
 	"github.com/conchsh/conch/internal/shell"
+	"github.com/conchsh/conch/internal/sock"
 )
 
 // ladder ends a command: asked to, told to, made to.
@@ -229,6 +230,7 @@ func (k *Keeper) shutdown(then func(proc.Report)) {
 			}
 			k.tape.Close()
 			os.RemoveAll(k.runDir)
+			os.Remove(sock.MemoryPath(k.home)) // if it was the last
 			os.Remove(filepath.Join(k.dir, "keeper.json"))
 		}
 		k.changed() // the loop, which ends by it, sleeps

@@ -291,15 +291,21 @@ func findBash() (string, error) {
 // makeRunDir makes the private directory for FIFOs and the command file, in
 // memory if it can be.
 func (k *Keeper) makeRunDir() (string, error) {
-	mem, err := sock.MemoryDir(k.home)
-	dir := filepath.Join(mem, k.spec.ID)
-	if err != nil {
-		dir = filepath.Join(k.home, "run", k.spec.ID+".d")
+	for tries := 0; ; tries++ {
+		mem, err := sock.MemoryDir(k.home)
+		dir := filepath.Join(mem, k.spec.ID)
+		if err != nil {
+			dir = filepath.Join(k.home, "run", k.spec.ID+".d")
+		}
+		err = os.Mkdir(dir, 0o700)
+		if os.IsNotExist(err) && tries < 10 {
+			continue // the last session of the home just took it away
+		}
+		if err != nil && !os.IsExist(err) {
+			return "", err
+		}
+		return dir, nil
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
-		return "", err
-	}
-	return dir, nil
 }
 
 func (k *Keeper) statePath() string { return filepath.Join(k.dir, "checkpoint") }

@@ -142,15 +142,6 @@ func (r *rig) stop() {
 	r.cmd = nil
 }
 
-// kill ends the keeper without warning.
-func (r *rig) kill() {
-	r.cmd.Process.Kill()
-	r.cmd.Wait()
-	r.ctl.Close()
-	r.client.CloseIdleConnections()
-	r.cmd = nil
-}
-
 func (r *rig) url(path string) string { return "http://s-test.conch/v1/sessions/me/main" + path }
 
 // call does one request and decodes the answer; an error body is returned.

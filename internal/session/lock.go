@@ -68,6 +68,17 @@ func waitLock(ctx context.Context, path string) (*Lock, error) {
 	}
 }
 
+// InPlace reports whether the locked file is still the one at its path. If not, the
+// directory around it was removed, and whoever comes next locks another.
+func (l *Lock) InPlace() bool {
+	mine, err := l.f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(l.f.Name())
+	return err == nil && os.SameFile(mine, there)
+}
+
 // Unlock lets go. It unlocks before it closes because a child that is being
 // forked at this moment holds a copy of the descriptor until its exec.
 func (l *Lock) Unlock() {

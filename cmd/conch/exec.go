@@ -219,7 +219,7 @@ func (f *execFlags) finish(r *conch.Result) error {
 	}
 	if status == statusFailed && r.ExitCode == nil {
 		// conch failed to see it through, which is never left unsaid.
-		say(os.Stderr, fmt.Sprintf("%s was lost: nobody saw its exit status", r.CommandID),
+		say(os.Stderr, fmt.Sprintf("the exit status of %s was lost: nobody saw it", r.CommandID),
 			"conch output "+string(r.CommandID)+" has what it wrote")
 	}
 	if status == 0 {

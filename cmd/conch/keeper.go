@@ -8,8 +8,8 @@ import (
 	"github.com/conchsh/conch/internal/keeper"
 )
 
-// The keeper's loop must stay on the process's first thread, to which every
-// orphan of the session is given; only an init function is sure to run there.
+// The keeper forks its shells on the process's first thread, to which every orphan of
+// the session is given as well; only an init function is sure to run there.
 func init() {
 	if len(os.Args) > 1 && os.Args[1] == "keeper" {
 		runtime.LockOSThread()

@@ -14,9 +14,10 @@
 // so a request reaches the shell without waiting for a thread to wake. A command's
 // fields are read without the lock only after its done channel is closed.
 //
-// Other goroutines: one per HTTP connection (ends with the connection, or with the
-// process), one per control connection of a daemon (ends with it), one that turns
-// SIGCHLD and SIGTERM into steps (ends with the process), one per command
-// that is being ended (ends when its processes are gone), one per open stdin (ends
-// when it is closed), and the syncer (ends with the process).
+// Goroutines: the main one, on the process's first thread, forks shells; one per HTTP
+// connection (ends with the connection, or with the process), one per control
+// connection of a daemon (ends with it), one that turns SIGCHLD and SIGTERM into steps
+// (ends with the process), one per command that is being ended (ends when its
+// processes are gone), one per stdin that waits for its reader (ends when it is opened
+// or closed), and short ones that sync the tape and give memory back.
 package keeper

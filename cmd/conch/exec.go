@@ -149,8 +149,10 @@ func (f *execFlags) run(ctx context.Context, a *app, args []string) error {
 	fo := follower{c: a.client(client.Options{NoCreate: f.noCreate}), f: f}
 	accepted := make(chan *client.Stream, 1)
 	ended := make(chan outcome, 1)
+	asking, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	go func() {
-		r, err := fo.follow(ctx, req, accepted)
+		r, err := fo.follow(asking, req, accepted)
 		ended <- outcome{r, err}
 	}()
 
@@ -158,14 +160,18 @@ func (f *execFlags) run(ctx context.Context, a *app, args []string) error {
 	for pressed := 0; ; {
 		select {
 		case stream = <-accepted:
-			if pressed > 0 {
-				go interrupt(ctx, stream)
+			if pressed > 0 { // given up, but just taken
+				interrupt(ctx, stream)
 			}
 		case <-ints:
 			pressed++
 			switch {
 			case pressed == 1 && stream != nil:
 				go interrupt(ctx, stream)
+			case pressed == 1:
+				// Nobody has taken the command yet, and nobody takes one
+				// whose client has gone.
+				giveUp()
 			case pressed > 1 && stream != nil:
 				say(os.Stderr, fmt.Sprintf("left %s running", stream.ID()), "conch output "+string(stream.ID()))
 				return exitStatus(statusInterrupted)
@@ -178,6 +184,9 @@ func (f *execFlags) run(ctx context.Context, a *app, args []string) error {
 			// the command's.
 			return exitStatus(128 + int(syscall.SIGQUIT))
 		case o := <-ended:
+			if o.err != nil && asking.Err() != nil {
+				return exitStatus(statusInterrupted)
+			}
 			if o.err != nil {
 				return o.err
 			}

@@ -102,3 +102,28 @@ func TestDeletedHome(t *testing.T) {
 	}
 	Until(t, 30*time.Second, "all have left", func() bool { return !Alive(daemon) && !Alive(s.KeeperPID) && !Alive(s.ShellPID) })
 }
+
+// Ctrl-C before the command was taken means that it is not run.
+func TestInterruptBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	slow := filepath.Join(h.Work, "slow")
+	if err := os.Mkdir(slow, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(slow, ".bash_profile"), []byte("sleep 1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h = h.With("HOME="+slow, "SHELL=/bin/bash")
+	file := filepath.Join(h.Work, "ran")
+	r := h.Start("exec", "touch "+file+"; sleep 1000")
+	Until(t, Limit, "the daemon runs", func() bool { return h.Daemon() != 0 })
+	r.Process.Signal(os.Interrupt)
+	if o := r.End(); o.Status != 130 {
+		t.Errorf("%v", o)
+	}
+	h.Want("main", "echo free", "free\n")
+	if _, err := os.Stat(file); err == nil || len(h.History("main")) != 1 {
+		t.Errorf("it ran: %+v", h.History("main"))
+	}
+}

@@ -241,6 +241,9 @@ func (k *Keeper) postExec(w http.ResponseWriter, r *http.Request) {
 		sendError(w, err)
 		return
 	}
+	if gone(r) {
+		return // it does not want to know any more, and has not been told yes
+	}
 	accept := r.Header.Get("Accept")
 	frames, events := strings.Contains(accept, tapeType), strings.Contains(accept, "text/event-stream")
 	c, err := k.submit(q, peer(r), !frames && !events)

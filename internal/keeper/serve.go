@@ -297,6 +297,17 @@ func peer(r *http.Request) int {
 	return 0
 }
 
+// gone reports whether the client has closed its end already.
+func gone(r *http.Request) bool {
+	w, ok := r.Context().Value(wireKey{}).(*wire)
+	if !ok {
+		return false
+	}
+	fds := []unix.PollFd{{Fd: int32(w.fd)}}
+	n, _ := unix.Poll(fds, 0)
+	return n > 0 && fds[0].Revents&unix.POLLHUP != 0
+}
+
 // present gives a context that ends when the client has gone. The loop watches its
 // socket; stop must be called.
 func (k *Keeper) present(r *http.Request) (ctx context.Context, stop func()) {

@@ -26,8 +26,9 @@ func (k *Keeper) attend(r *http.Request, c *command) bool {
 		fds = [6]unix.PollFd{{Fd: int32(k.kickR), Events: unix.POLLIN}, {Fd: int32(w.fd)}, {Fd: -1}, {Fd: -1}, {Fd: -1}, {Fd: -1}}
 		ckpt := k.ckpt
 		if ckpt != nil {
-			fds[5] = unix.PollFd{Fd: int32(ckpt.fd), Events: unix.POLLIN}
-			brief = false
+			if brief = ckpt.gathers(); !brief {
+				fds[5] = unix.PollFd{Fd: int32(ckpt.fd), Events: unix.POLLIN}
+			}
 		}
 		if sh != nil {
 			fds[2] = unix.PollFd{Fd: int32(sh.StatusFD()), Events: unix.POLLIN}

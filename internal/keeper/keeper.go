@@ -88,9 +88,10 @@ type Keeper struct {
 	cur        *command
 	closing    *command // ended, its state being saved
 	sh         *shell.Shell
-	dying      int  // a shell that was killed and may not be gone yet
-	ready      bool // the shell has reported for the first time
-	blocked    bool // a reset or shutdown is under way
+	dying      map[int]bool // shells that were killed and may not be gone yet
+	trapped    bool         // the state has traps, which may speak between commands
+	ready      bool         // the shell has reported for the first time
+	blocked    bool         // a reset or shutdown is under way
 	state      *shell.State
 	judge      shell.Judge
 	ckpt       *checkpoint
@@ -144,7 +145,7 @@ func Main(dir, version string) int {
 	debug.SetGCPercent(50)
 	proc.Detach()
 	k := &Keeper{dir: dir, home: filepath.Dir(filepath.Dir(dir)), version: version, log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), forks: make(chan func())}
+		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), forks: make(chan func()), dying: map[int]bool{}}
 	ctl, err := k.open()
 	if err != nil {
 		k.log.Error("keeper cannot start", "err", err)

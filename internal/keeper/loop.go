@@ -67,6 +67,8 @@ func (k *Keeper) loop() {
 		ck, ckpt := len(fds), k.ckpt
 		if k.attended != nil {
 			ckpt = nil // the attendant's
+		} else if ckpt != nil && ckpt.gathers() {
+			ckpt, patient = nil, true
 		}
 		if ckpt != nil {
 			fds = append(fds, unix.PollFd{Fd: int32(k.ckpt.fd), Events: unix.POLLIN})
@@ -213,6 +215,9 @@ func (k *Keeper) advance() {
 func (k *Keeper) reap() {
 	proc.Reap(func(pid int, ws unixWaitStatus) {
 		if k.sh == nil || pid != k.sh.PID {
+			if !ws.Stopped() {
+				delete(k.dying, pid)
+			}
 			return
 		}
 		if ws.Stopped() {

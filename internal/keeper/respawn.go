@@ -255,7 +255,7 @@ func (k *Keeper) deathReport(hadState bool) *conch.ShellReport {
 // others reports whether the session has processes beside the shell that is going.
 func (k *Keeper) others() bool {
 	for _, id := range proc.Tree(os.Getpid()) {
-		if id.PID != k.dying {
+		if !k.dying[id.PID] {
 			return true
 		}
 	}
@@ -279,7 +279,7 @@ func (k *Keeper) killShell() {
 		return
 	}
 	syscall.Kill(k.sh.PID, syscall.SIGKILL)
-	k.dying = k.sh.PID
+	k.dying[k.sh.PID] = true
 	k.dropShell()
 	if k.ckpt != nil {
 		k.abandonCheckpoint()
@@ -365,7 +365,15 @@ type checkpoint struct {
 	command uint32
 	buf     []byte
 	limit   time.Time
+	pause   bool // see gathers
 	after   []func()
+}
+
+// gathers reports whether to leave the checkpoint alone for a moment: bash writes it
+// line by line, and would wake its reader with each.
+func (ck *checkpoint) gathers() bool {
+	ck.pause = !ck.pause
+	return ck.pause
 }
 
 const (
@@ -457,6 +465,7 @@ func (k *Keeper) checkpointDone(st *shell.State, err error) {
 func (k *Keeper) learn(st *shell.State) {
 	k.judge.Learn(st)
 	k.debugTrap = st.DebugTrap()
+	k.trapped = st.Trapped()
 	k.armed = k.sh != nil && k.sh.Armed(st)
 }
 

@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -161,6 +162,11 @@ func (k *Keeper) launch(c *command) {
 		k.changed()
 	}
 	if k.ready {
+		if k.trapped {
+			// What its traps said after the last command is not this one's.
+			k.readNoise(k.sh.OutFD(), 0)
+			k.readNoise(k.sh.ErrFD(), 1)
+		}
 		k.noise = [2][]byte{}
 	} // else the mark that ends its starting may be among it
 
@@ -599,7 +605,7 @@ func (k *Keeper) processes(c *command) []proc.ID {
 // They carry its mark. One that took its mark off, which `ulimit -R` can do, counts as
 // the command's if it is younger.
 func (k *Keeper) finder(c *command) func() []proc.ID {
-	sh, dying := 0, k.dying
+	sh, dying := 0, maps.Clone(k.dying)
 	if k.sh != nil {
 		sh = k.sh.PID
 	}
@@ -608,7 +614,7 @@ func (k *Keeper) finder(c *command) func() []proc.ID {
 	return func() []proc.ID {
 		var out []proc.ID
 		for _, id := range proc.Tree(os.Getpid()) {
-			if id.PID == sh || id.PID == dying {
+			if id.PID == sh || dying[id.PID] {
 				continue
 			}
 			got, ok := proc.MarkOf(id.PID)

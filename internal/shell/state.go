@@ -347,6 +347,9 @@ func (st *State) Names() (restored, lost []string) {
 	return restored, lost
 }
 
+// Trapped reports whether the user has set any trap.
+func (st *State) Trapped() bool { return len(st.userTraps()) > 0 }
+
 // userTraps are the traps other than the driver's own.
 func (st *State) userTraps() []string {
 	var out []string

@@ -188,24 +188,28 @@ func (fo *follower) detached(err error) error {
 
 // exitLine is the last line of --jsonl: the result less the streams.
 type exitLine struct {
-	Type        string            `json:"type"`
-	Seq         uint64            `json:"seq"`
-	T           float64           `json:"t"`
-	Session     string            `json:"session"`
-	CommandID   conch.CommandID   `json:"command_id"`
-	ExitCode    *int              `json:"exit_code"`
-	Signal      *string           `json:"signal"`
-	StdoutBytes int64             `json:"stdout_bytes"`
-	StderrBytes int64             `json:"stderr_bytes"`
-	Truncated   bool              `json:"truncated"`
-	TimedOut    bool              `json:"timed_out"`
-	Interrupted bool              `json:"interrupted"`
-	Background  int               `json:"background"`
-	Shell       conch.ShellReport `json:"shell"`
-	Cwd         string            `json:"cwd"`
-	DurationMS  float64           `json:"duration_ms"`
-	StartedAt   time.Time         `json:"started_at"`
-	Ended       *conch.Ended      `json:"ended,omitempty"`
+	Type        string          `json:"type"`
+	Seq         uint64          `json:"seq"`
+	T           float64         `json:"t"`
+	Session     string          `json:"session"`
+	CommandID   conch.CommandID `json:"command_id"`
+	ExitCode    *int            `json:"exit_code"`
+	Signal      *string         `json:"signal"`
+	StdoutBytes int64           `json:"stdout_bytes"`
+	StderrBytes int64           `json:"stderr_bytes"`
+	Encoding    string          `json:"encoding"`
+	Truncated   bool            `json:"truncated"`
+	TimedOut    bool            `json:"timed_out"`
+	Interrupted bool            `json:"interrupted"`
+	// Nothing is cut from the events, so these are null.
+	StdoutOmitted *conch.Omitted    `json:"stdout_omitted"`
+	StderrOmitted *conch.Omitted    `json:"stderr_omitted"`
+	Background    int               `json:"background"`
+	Shell         conch.ShellReport `json:"shell"`
+	Cwd           string            `json:"cwd"`
+	DurationMS    float64           `json:"duration_ms"`
+	StartedAt     time.Time         `json:"started_at"`
+	Ended         *conch.Ended      `json:"ended,omitempty"`
 }
 
 // startLine is the first line of --jsonl.
@@ -241,8 +245,8 @@ func (fo *follower) showLine(e client.Event) error {
 		r := e.Result
 		// Nothing is cut from events, whatever a result would have room for.
 		v = exitLine{
-			kind, e.Seq, t, r.Session, r.CommandID, r.ExitCode, r.Signal, r.StdoutBytes, r.StderrBytes, false,
-			r.TimedOut, r.Interrupted, r.Background, r.Shell, r.Cwd, r.DurationMS, r.StartedAt, r.Ended,
+			kind, e.Seq, t, r.Session, r.CommandID, r.ExitCode, r.Signal, r.StdoutBytes, r.StderrBytes, "utf-8", false,
+			r.TimedOut, r.Interrupted, nil, nil, r.Background, r.Shell, r.Cwd, r.DurationMS, r.StartedAt, r.Ended,
 		}
 	default:
 		data, encoding := encodeData(e.Data)

@@ -211,8 +211,8 @@ func TestKeeperKilledAtEveryPoint(t *testing.T) {
 		{"keeper.before-start", []string{"none"}, []string{"old"}, nil, nil},
 		{"keeper.after-run", []string{"null"}, []string{"old"}, []string{"", "out\n"}, nil},
 		{"keeper.after-end", []string{"null"}, []string{"old"}, []string{"out\n"}, nil},
-		{"keeper.before-exit", []string{"null"}, []string{"new"}, []string{"out\n"}, nil},
-		{"keeper.after-checkpoint", []string{"null"}, []string{"new"}, []string{"out\n"}, nil},
+		{"keeper.before-exit", []string{"null"}, []string{"old"}, []string{"out\n"}, nil},
+		{"keeper.after-checkpoint", []string{"null"}, []string{"old"}, []string{"out\n"}, nil},
 		{"keeper.after-exit", []string{"3"}, []string{"new"}, []string{"out\n"}, nil},
 		{"keeper.ending", []string{"null"}, []string{"old"}, []string{"out\n"}, []string{"-t", "1"}},
 	}

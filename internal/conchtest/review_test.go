@@ -127,3 +127,27 @@ func TestInterruptBeforeTheStart(t *testing.T) {
 		t.Errorf("it ran: %+v", h.History("main"))
 	}
 }
+
+// A shell that dies between a command's end and its checkpoint: the result of that very
+// command says so, or the state is there.
+func TestShellDiesAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	h.Want("s", "x=0", "")
+	kept, told := 0, 0
+	last := "0"
+	for i := 1; i <= 60; i++ {
+		r := h.Exec("s", fmt.Sprintf("x=%d; { read -t 0.000%d <> <(:); kill -9 $$; } 2>/dev/null &", i, i%10))
+		next := h.Exec("s", "echo $x")
+		switch {
+		case next.Stdout == fmt.Sprintln(i):
+			kept++
+			last = fmt.Sprint(i)
+		case next.Stdout == last+"\n" && r.Shell.Restarted:
+			told++
+		default:
+			t.Errorf("%d: exit %s %+v, then %q %+v", i, Code(r.ExitCode), r.Shell, next.Stdout, next.Shell)
+		}
+	}
+	t.Logf("%d kept, %d told", kept, told)
+}

@@ -35,11 +35,12 @@ type command struct {
 	watch      time.Time // next look of the watchdog
 	outside    bool      // it stood outside at the last look
 
-	backFD int                 // the directory to go back to after a command with its own
-	ending *ending             // set once something decided that it must end
-	end    *shell.End          // the shell's report, kept while ending is under way
-	dead   *syscall.WaitStatus // how its shell ended, if it did
-	wedged bool                // nobody saw how it ended
+	backFD  int                 // the directory to go back to after a command with its own
+	ending  *ending             // set once something decided that it must end
+	end     *shell.End          // the shell's report, kept while ending is under way
+	dead    *syscall.WaitStatus // how its shell ended, if it did
+	unsaved bool                // its shell died before its state was saved
+	wedged  bool                // nobody saw how it ended
 
 	// What the command leaves behind, valid after done.
 	result *conch.Result

@@ -207,6 +207,7 @@ func (k *Keeper) reset(then func(proc.Report)) {
 		k.state = nil
 		k.judge, k.debugTrap = shell.Judge{}, ""
 		os.Remove(k.statePath())
+		os.Remove(shell.Previous(k.statePath()))
 		k.last, k.cwd, k.pending, k.failures = 0, k.spec.Cwd, nil, 0
 		k.blocked = false
 		then(rep)

@@ -205,9 +205,7 @@ func (k *Keeper) open() (*net.UnixListener, error) {
 	if err := k.openTape(); err != nil {
 		return nil, err
 	}
-	if k.state, err = shell.Load(k.statePath()); err != nil {
-		k.log.Warn("checkpoint is unreadable", "err", err)
-	}
+	k.loadState()
 	if k.state != nil {
 		k.learn(k.state)
 		k.last, k.cwd = k.state.Last, k.state.Pwd
@@ -343,6 +341,25 @@ func (k *Keeper) openTape() error {
 	// after its death finds those of every life.
 	k.mark = markOf(k.spec.ID)
 	return nil
+}
+
+// loadState takes the last checkpoint that a recorded command left. One whose command
+// was lost holds changes that nobody was told of; the one before it does not.
+func (k *Keeper) loadState() {
+	for _, path := range []string{k.statePath(), shell.Previous(k.statePath())} {
+		st, err := shell.Load(path)
+		if err != nil {
+			k.log.Warn("checkpoint is unreadable", "err", err)
+		}
+		if st == nil {
+			continue
+		}
+		if e := k.index.Get(st.Command); e != nil && e.Status == conch.StatusLost {
+			continue
+		}
+		k.state = st
+		return
+	}
 }
 
 // markOf makes the 32 bits of a session's process marks from its id, which is

@@ -32,6 +32,7 @@ func (k *Keeper) ensureShell(c *command) error {
 		k.log.Warn("state cannot be restored; starting clean")
 		k.state = nil
 		os.Remove(k.statePath())
+		os.Remove(shell.Previous(k.statePath()))
 		c.report.Restarted = true
 		c.report.Restored, c.report.Lost = nil, []string{"cwd", "variables", "functions", "aliases", "options", "traps", "umask"}
 		k.cwd = k.spec.Cwd
@@ -133,7 +134,11 @@ func (k *Keeper) onShellDeath(ws syscall.WaitStatus) {
 	ready := k.ready
 	k.dropShell()
 	if k.ckpt != nil {
+		told := k.closing != nil
 		k.abandonCheckpoint()
+		if told {
+			return // the result of the command just before says so
+		}
 	}
 	if c == nil {
 		k.log.Info("shell ended while idle", "status", int(ws))
@@ -432,6 +437,7 @@ func (k *Keeper) checkpointDone(st *shell.State, err error) {
 	after, n := k.ckpt.after, k.ckpt.command
 	k.ckpt.after = nil
 	k.abandonCheckpoint()
+	closing := k.closing
 	defer func() {
 		for _, f := range after {
 			f()
@@ -442,8 +448,11 @@ func (k *Keeper) checkpointDone(st *shell.State, err error) {
 		// kept: better the state before than a shell that cannot be saved.
 		k.log.Warn("checkpoint", "err", err)
 		k.killShell()
-		k.pending = k.deathReport(true)
-		k.pending.Lost = append(k.pending.Lost, "options")
+		if closing != nil {
+			closing.unsaved = true
+		} else {
+			k.pending = k.deathReport(true)
+		}
 		return
 	}
 	st.Last, st.Command = k.last, n
@@ -473,6 +482,9 @@ func (k *Keeper) learn(st *shell.State) {
 func (k *Keeper) abandonCheckpoint() {
 	ck := k.ckpt
 	k.ckpt = nil
+	if c := k.closing; c != nil && c.n == ck.command && len(ck.after) > 0 {
+		c.unsaved = true // it ended, and then its shell did
+	}
 	unix.Close(ck.fd)
 	unix.Close(ck.debug)
 	for _, f := range ck.after {
@@ -486,9 +498,11 @@ func (k *Keeper) checkpointStuck() {
 		return
 	}
 	k.log.Warn("checkpoint does not come")
+	told := k.closing != nil
 	k.killShell()
-	k.pending = k.deathReport(true)
-	k.pending.Lost = append(k.pending.Lost, "variables", "traps")
+	if !told {
+		k.pending = k.deathReport(true)
+	}
 }
 
 // restoreIntTrap puts the user's INT trap back, which the abort took away.

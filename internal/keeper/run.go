@@ -511,6 +511,12 @@ func (k *Keeper) giveOut(c *command) {
 	if c.out != nil {
 		r.StdoutBytes, r.StderrBytes = c.out.bytes, c.err.bytes // some may have come meanwhile
 	}
+	if c.unsaved {
+		// What it changed went with the shell; all before it is there.
+		r.Shell = *k.deathReport(true)
+		r.Shell.Lost = append(r.Shell.Lost, "variables")
+		k.pending = nil
+	}
 	ex := &history.Exit{Result: *r}
 	b, _ := json.Marshal(ex)
 	fault.Point("keeper.before-exit")

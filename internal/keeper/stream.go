@@ -233,7 +233,7 @@ func exitEvent(r *conch.Result, seq uint64, t float64) map[string]any {
 	b, _ := json.Marshal(r)
 	m := map[string]any{}
 	_ = json.Unmarshal(b, &m)
-	for _, name := range []string{"stdout", "stderr", "encoding", "stdout_omitted", "stderr_omitted"} {
+	for _, name := range []string{"stdout", "stderr"} {
 		delete(m, name)
 	}
 	m["type"], m["seq"], m["t"] = "exit", seq, t

@@ -142,8 +142,12 @@ func Load(path string) (*State, error) {
 	return &st, nil
 }
 
-// Save puts the state into place whole. It is not synced here: after a machine
-// crash an older state is as good as none for processes that are gone.
+// Previous is where Save keeps the state before the last.
+func Previous(path string) string { return path + ".1" }
+
+// Save puts the state into place whole, and keeps the one before: a command whose end
+// was never recorded must not leave its state behind. It is not synced here: after a
+// machine crash an older state is as good as none for processes that are gone.
 func (st *State) Save(path string) error {
 	b, err := json.Marshal(st)
 	if err != nil {
@@ -152,6 +156,9 @@ func (st *State) Save(path string) error {
 	tmp := path + ".new"
 	if err := os.WriteFile(tmp, b, 0o600); err != nil {
 		os.Remove(tmp)
+		return err
+	}
+	if err := os.Rename(path, Previous(path)); err != nil && !os.IsNotExist(err) {
 		return err
 	}
 	return os.Rename(tmp, path)

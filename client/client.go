@@ -51,8 +51,8 @@ type Options struct {
 
 // A Client is a handle on one daemon.
 type Client struct {
-	o    Options
-	http http.Client
+	o         Options
+	transport transport
 
 	once    sync.Once // guards home and homeErr
 	home    string
@@ -62,13 +62,13 @@ type Client struct {
 // New gives a client. It touches neither disk nor network.
 func New(o Options) *Client {
 	c := &Client{o: o}
-	c.http.Transport = &transport{dial: c.dial}
+	c.transport.dial = c.dial
 	return c
 }
 
 // CloseIdle gives back the connections that no call is using. The client
 // stays usable.
-func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
+func (c *Client) CloseIdle() { c.transport.CloseIdleConnections() }
 
 // Home is the client's state directory, absolute.
 func (c *Client) Home() (string, error) {
@@ -200,7 +200,7 @@ func (c *Client) send(req *http.Request, k call) (*http.Response, error) {
 	if !k.anyVersion {
 		req.Header.Set("Conch-Protocol", strconv.Itoa(conch.ProtocolVersion))
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.transport.RoundTrip(req) // no redirects, no cookies
 	if err != nil {
 		return nil, err
 	}

@@ -115,7 +115,7 @@ func (t *transport) put(host string, c *conn) {
 	t.idle[host] = append(t.idle[host], c)
 }
 
-// CloseIdleConnections is found by http.Client.
+// CloseIdleConnections gives up what no call is using.
 func (t *transport) CloseIdleConnections() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,6 +19,7 @@ func (k *Keeper) attend(r *http.Request, c *command) bool {
 	var fds [6]unix.PollFd
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.settle = true // most commands are over in a moment: one wake, for their end
 	for k.attended == c {
 		sh := k.sh
 		brief := k.settle

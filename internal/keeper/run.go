@@ -34,15 +34,7 @@ const trimAfter = 3 * time.Second
 type spare struct{ out, err *stream }
 
 // intact reports whether both FIFOs are still where the shell will look for them.
-func (sp *spare) intact() bool {
-	for _, s := range []*stream{sp.out, sp.err} {
-		var st unix.Stat_t
-		if unix.Lstat(s.path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
-			return false
-		}
-	}
-	return true
-}
+func (sp *spare) intact() bool { return shell.Linked(sp.out.fd) && shell.Linked(sp.err.fd) }
 
 func (k *Keeper) dropSpare() {
 	if k.spare != nil {

@@ -37,6 +37,8 @@ type wire struct {
 	head []byte
 	left int // header bytes still allowed; negative: no limit
 	peer int // pid at the other end, 0 unknown
+	// served: a request has been answered on it
+	served bool
 }
 
 func (w *wire) Read(p []byte) (int, error) {
@@ -147,6 +149,7 @@ func (k *Keeper) serveOne(w *wire, br *bufio.Reader, bw *bufio.Writer, req *http
 	if n, _ := io.CopyN(io.Discard, body, drainLimit); n == drainLimit {
 		resp.close = true
 	}
+	w.served = true
 	return resp.finish() == nil && !resp.close
 }
 
@@ -208,7 +211,15 @@ func (r *response) WriteHeader(status int) {
 		r.header["Connection"] = []string{"close"}
 	}
 	fmt.Fprintf(r.bw, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
-	r.header.Write(r.bw)
+	// All of them are our own words: nothing to clean, no order to keep.
+	for name, values := range r.header {
+		for _, v := range values {
+			r.bw.WriteString(name)
+			r.bw.WriteString(": ")
+			r.bw.WriteString(v)
+			r.bw.WriteString("\r\n")
+		}
+	}
 	r.bw.WriteString("\r\n")
 }
 
@@ -300,8 +311,8 @@ func peer(r *http.Request) int {
 // gone reports whether the client has closed its end already.
 func gone(r *http.Request) bool {
 	w, ok := r.Context().Value(wireKey{}).(*wire)
-	if !ok {
-		return false
+	if !ok || w.served {
+		return false // only the first request may have waited for its keeper
 	}
 	fds := []unix.PollFd{{Fd: int32(w.fd)}}
 	n, _ := unix.Poll(fds, 0)

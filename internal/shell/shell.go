@@ -332,17 +332,19 @@ func oldPwd(dir string) string {
 
 // Intact reports whether the files the driver and the shell meet at are still there.
 // Whoever cleans /dev/shm, as some systems do at logout, takes them away.
-func (s *Shell) Intact() bool {
+func (s *Shell) Intact() bool { return Linked(s.status) }
+
+// Linked reports whether an open file still has its name.
+func Linked(fd int) bool {
 	var st unix.Stat_t
-	return unix.Lstat(s.path(statusFIFO), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
+	return unix.Fstat(fd, &st) == nil && st.Nlink > 0
 }
 
 // writeDriver puts a command into the driver file. The file stays open, because
 // opening it costs more than writing it; it is made anew if it was taken away.
 func (s *Shell) writeDriver(b []byte) error {
 	if s.driver >= 0 {
-		var st unix.Stat_t
-		if unix.Fstat(s.driver, &st) != nil || st.Nlink == 0 {
+		if !Linked(s.driver) {
 			unix.Close(s.driver)
 			s.driver = -1
 		}

@@ -24,3 +24,22 @@ func holdCwd(pid int) (fd int, path string, err error) {
 }
 
 func statCwd(pid int, st *unix.Stat_t) error { return unix.Stat("/proc/"+itoa(pid)+"/cwd", st) }
+
+// pollFor waits for one of fds, or, if brief, for a quarter of a millisecond at most.
+func pollFor(fds []unix.PollFd, brief bool) error {
+	var ts *unix.Timespec
+	if brief {
+		ts = &unix.Timespec{Nsec: 250_000}
+	}
+	_, err := unix.Ppoll(fds, ts, nil)
+	return err
+}
+
+// sendfile copies from a file to a socket inside the kernel.
+func sendfile(to, from int, off *int64, n int) (int, error) { return unix.Sendfile(to, from, off, n) }
+
+// setPipeSize makes a pipe hold more.
+func setPipeSize(fd, n int) { unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, n) }
+
+// clockBoot counts from the machine's start, like processes' ages.
+const clockBoot = unix.CLOCK_BOOTTIME

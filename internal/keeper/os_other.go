@@ -40,3 +40,33 @@ func unread(fd int) (int, error) { return unix.IoctlGetInt(fd, fionread) }
 func holdCwd(pid int) (fd int, path string, err error) { return -1, "", errors.ErrUnsupported }
 
 func statCwd(pid int, st *unix.Stat_t) error { return errors.ErrUnsupported }
+
+// pollFor waits for one of fds, or, if brief, for a millisecond at most.
+func pollFor(fds []unix.PollFd, brief bool) error {
+	ms := -1
+	if brief {
+		ms = 1
+	}
+	_, err := unix.Poll(fds, ms)
+	return err
+}
+
+// sendfile copies from a file to a socket.
+func sendfile(to, from int, off *int64, n int) (int, error) {
+	b := make([]byte, min(n, 256<<10))
+	m, err := unix.Pread(from, b, *off)
+	if m <= 0 || err != nil {
+		return m, err
+	}
+	m, err = unix.Write(to, b[:m])
+	if m > 0 {
+		*off += int64(m)
+	}
+	return m, err
+}
+
+// setPipeSize makes a pipe hold more, where the system can.
+func setPipeSize(fd, n int) {}
+
+// clockBoot counts from the machine's start, like processes' ages.
+const clockBoot = unix.CLOCK_MONOTONIC

@@ -91,6 +91,7 @@ type Keeper struct {
 	dying      map[int]bool // shells that were killed and may not be gone yet
 	trapped    bool         // the state has traps, which may speak between commands
 	ready      bool         // the shell has reported for the first time
+	told       bool         // a result has told of the death of the shell already
 	blocked    bool         // a reset or shutdown is under way
 	state      *shell.State
 	judge      shell.Judge

@@ -69,6 +69,7 @@ func (k *Keeper) ensureShell(c *command) error {
 		return storageError(err)
 	}
 	k.sh = sh
+	k.told = false
 	k.armed = true
 	k.changed()
 	k.ready = false
@@ -139,6 +140,10 @@ func (k *Keeper) onShellDeath(ws syscall.WaitStatus) {
 		if told {
 			return // the result of the command just before says so
 		}
+	}
+	if c == nil && k.told {
+		k.told = false
+		return
 	}
 	if c == nil {
 		k.log.Info("shell ended while idle", "status", int(ws))
@@ -396,6 +401,10 @@ func (k *Keeper) takeCheckpoint(n uint32) {
 	if err := k.sh.AskState(); err != nil {
 		unix.Close(fd)
 		unix.Close(debug)
+		if k.closing != nil {
+			k.closing.unsaved = true // the shell has gone; its death is on its way to us
+			k.told = true
+		}
 		return
 	}
 	k.ckpt = &checkpoint{fd: fd, debug: debug, command: n, limit: time.Now().Add(checkpointLimit)}

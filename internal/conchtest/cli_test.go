@@ -536,6 +536,11 @@ func TestBackground(t *testing.T) {
 	h.Want("main", "jobs -p | wc -l; kill %1 %2; wait 2>/dev/null; jobs -p | wc -l", "2\n0\n")
 	r = h.Exec("main", "echo to > >(sed s/^/late:/)")
 	Until(t, Limit, "the substitution's output is there", func() bool { return h.OK("output", string(r.CommandID)) == "late:to\n" })
+	// Nor is it lost if it comes, and its writer goes, in the moment of the end.
+	for range 100 {
+		r = h.Exec("main", "(echo late) &")
+		Until(t, Limit, "what a short process wrote is there", func() bool { return h.OK("output", string(r.CommandID)) == "late\n" })
+	}
 	// A writer that goes on keeps its stream, whatever runs meanwhile.
 	path, open := gate(h, "gate")
 	r = h.Exec("main", "(read x < "+path+"; echo late; echo lateerr >&2) &")

@@ -333,7 +333,8 @@ func (k *Keeper) opened(s *stream) bool {
 	unix.Close(fd)
 	p := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
 	n, _ := unix.Poll(p, 0)
-	return !(n > 0 && p[0].Revents&unix.POLLHUP != 0)
+	// Bytes that came since it was drained say that somebody had it open.
+	return !(n > 0 && p[0].Revents&unix.POLLHUP != 0 && p[0].Revents&unix.POLLIN == 0)
 }
 
 // onEnd is the shell's word that a command has ended.

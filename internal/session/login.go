@@ -112,13 +112,14 @@ func (a account) base() map[string]string {
 
 // captureLogin gives the environment a terminal of the user's would have: what
 // the login shell exports after its files were read, interactive ones too,
-// since many people set PATH there. A shell that fails or takes too long is
+// since many people set PATH there. The answer passes through dir, which is
+// empty again after it. A shell that fails or takes too long is
 // asked again without them, and the base environment is what remains.
-func captureLogin(ctx context.Context, log *slog.Logger) map[string]string {
+func captureLogin(ctx context.Context, dir string, log *slog.Logger) map[string]string {
 	a := whoami()
 	base := a.base()
 	for _, flags := range [][]string{{"-l", "-i", "-c"}, {"-l", "-c"}} {
-		env, err := ask(ctx, a, base, flags)
+		env, err := ask(ctx, dir, a, base, flags)
 		if err == nil {
 			return env
 		}
@@ -134,24 +135,24 @@ func captureLogin(ctx context.Context, log *slog.Logger) map[string]string {
 // through a descriptor: what rc files print, and which descriptors they open
 // or close, then cannot matter, and `> file` is written alike in bash, zsh,
 // fish and dash. The file does not exist before, for those with noclobber.
-func ask(ctx context.Context, a account, base map[string]string, flags []string) (map[string]string, error) {
+func ask(ctx context.Context, parent string, a account, base map[string]string, flags []string) (map[string]string, error) {
 	envTool := "/usr/bin/env"
 	if !executable(envTool) {
 		envTool = "/bin/env"
 	}
-	dir, err := os.MkdirTemp("", "conch-env-")
+	dir, err := os.MkdirTemp(parent, "")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "env")
-	if strings.ContainsAny(file, `'\`) {
-		return nil, fmt.Errorf("temporary directory %q cannot be quoted", dir)
+	if strings.Contains(file, `\`) {
+		return nil, fmt.Errorf("%q cannot be quoted for every shell", dir)
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, captureLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, a.shell, append(slices.Clone(flags), envTool+" -0 > '"+file+"'")...)
+	cmd := exec.CommandContext(ctx, a.shell, append(slices.Clone(flags), envTool+" -0 > '"+strings.ReplaceAll(file, "'", `'\''`)+"'")...)
 	cmd.Env = pairs(base)
 	cmd.Dir = a.home
 	if fi, err := os.Stat(cmd.Dir); err != nil || !fi.IsDir() {

@@ -55,7 +55,7 @@ func TestLoginEnvironment(t *testing.T) {
 			t.Setenv("HOME", a.home)
 			t.Setenv("SHELL", path)
 			t.Setenv("SECRET_OF_CALLER", "1")
-			env := captureLogin(t.Context(), slog.New(slog.DiscardHandler))
+			env := captureLogin(t.Context(), t.TempDir(), slog.New(slog.DiscardHandler))
 			if env["MULTI"] != "a\nb" || !strings.HasPrefix(env["PATH"], "/opt/mine:") {
 				t.Errorf("MULTI %q, PATH %q", env["MULTI"], env["PATH"])
 			}
@@ -75,13 +75,13 @@ func TestLoginShellThatHangs(t *testing.T) {
 	a := userHome(t, map[string]string{".bash_profile": "sleep 1000\n"})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := ask(ctx, a, a.base(), []string{"-l", "-c"}); err == nil {
+	if _, err := ask(ctx, t.TempDir(), a, a.base(), []string{"-l", "-c"}); err == nil {
 		t.Error("no error")
 	}
 	t.Setenv("HOME", a.home)
 	ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if env := captureLogin(ctx, slog.New(slog.DiscardHandler)); env["PATH"] != defaultPath {
+	if env := captureLogin(ctx, t.TempDir(), slog.New(slog.DiscardHandler)); env["PATH"] != defaultPath {
 		t.Errorf("not the base: %q", env)
 	}
 }
@@ -107,7 +107,7 @@ func TestLoginShellCutShort(t *testing.T) {
 			}
 			t.Error("the script did not start")
 		})
-		if _, err := ask(ctx, a, a.base(), flags); err == nil {
+		if _, err := ask(ctx, t.TempDir(), a, a.base(), flags); err == nil {
 			t.Error("no error")
 		}
 		cut.Wait()

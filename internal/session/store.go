@@ -78,7 +78,12 @@ func Open(o Options) (*Store, error) {
 	if st.log == nil {
 		st.log = slog.New(slog.DiscardHandler)
 	}
-	for _, d := range []string{"run", "sessions"} {
+	// What a daemon left that was killed while it asked the login shell.
+	login := filepath.Join(st.home, "login")
+	if err := os.RemoveAll(login); err != nil {
+		return nil, err
+	}
+	for _, d := range []string{"run", "sessions", "login"} {
 		if err := os.MkdirAll(filepath.Join(st.home, d), 0o700); err != nil {
 			return nil, err
 		}
@@ -88,7 +93,7 @@ func Open(o Options) (*Store, error) {
 		close(st.loginDone)
 	} else {
 		st.wg.Go(func() {
-			st.login = captureLogin(st.ctx, st.log)
+			st.login = captureLogin(st.ctx, login, st.log)
 			close(st.loginDone)
 		})
 	}

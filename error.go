@@ -38,6 +38,8 @@ const (
 	PermissionDenied Kind = "permission_denied"
 	Unsupported      Kind = "unsupported"
 	ShellFailed      Kind = "shell_failed"
+	LimitReached     Kind = "limit_reached"
+	InvalidConfig    Kind = "invalid_config"
 	Internal         Kind = "internal"
 )
 
@@ -97,7 +99,7 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusGone
 	case CommandTimeout, QueueTimeout:
 		return http.StatusRequestTimeout
-	case QueueFull:
+	case QueueFull, LimitReached:
 		return http.StatusTooManyRequests
 	case PermissionDenied:
 		return http.StatusForbidden

@@ -1,0 +1,315 @@
+// Package config is what a user may set: the file config.toml in conch's home,
+// every key of which is a CONCH_ variable too. A variable wins over the file,
+// the file over the default.
+//
+// The daemon reads it once, at its start. A keeper never sees the file: it gets
+// the few settings that concern it as variables, as plain numbers, from the
+// daemon that starts it (Config.Keeper), so that it need not know TOML.
+//
+// Whatever is not understood is an error that says where it stands: a limit
+// that was misspelt is no limit. A Config does not change once loaded.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/conchsh/conch"
+)
+
+// File is the configuration's name in the home.
+const File = "config.toml"
+
+// A Kind is how a value is written and what it means as a number.
+type Kind int
+
+const (
+	Count    Kind = iota // a whole number
+	Size                 // bytes, with or without KiB, MiB, GiB, TiB
+	Duration             // 90s, 15m, 24h, 30d; as a number: nanoseconds
+	Cores                // processors, 0.1 or more; as a number: thousandths
+)
+
+// A Key is one thing that can be set.
+type Key struct {
+	Name    string
+	Kind    Kind
+	Default string
+	// Session says that a session may have a value of its own, Keeper that
+	// it is the keeper that heeds it.
+	Session, Keeper bool
+	// Zero says what "off" or 0 means; "" where 0 is not allowed.
+	Zero string
+	Doc  string
+}
+
+// Variable is the environment's name for the key.
+func (k Key) Variable() string {
+	return "CONCH_" + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(k.Name))
+}
+
+// The keys. docs/CONFIG.md lists them all; a test compares.
+const (
+	QueueLimit    = "queue_limit"
+	TapeLimit     = "tape_limit"
+	ResultLimit   = "result_limit"
+	CommandRate   = "command_rate"
+	CommandLimit  = "command_limit"
+	SessionLimit  = "session_limit"
+	IdleRelease   = "idle_release"
+	IdleClose     = "idle_close"
+	PruneAfter    = "prune_after"
+	PruneSize     = "prune_size"
+	SessionMemory = "session_memory"
+	SessionCPU    = "session_cpu"
+	SessionPids   = "session_pids"
+)
+
+// Keys is every key there is. It is a function so that no process pays for the
+// table that does not use it.
+func Keys() []Key {
+	return []Key{
+		{Name: QueueLimit, Default: "1000", Session: true, Keeper: true, Zero: "no queue: a busy session refuses", Doc: "commands that may wait in one session"},
+		{Name: TapeLimit, Kind: Size, Default: "4GiB", Session: true, Keeper: true, Doc: "bytes one session's tape may take; then the oldest part goes and leaves a note"},
+		{Name: ResultLimit, Kind: Size, Default: "64MiB", Session: true, Keeper: true, Doc: "bytes of each stream one result may carry (`max_output`)"},
+		{Name: CommandRate, Default: "0", Session: true, Keeper: true, Zero: "no limit", Doc: "commands one session takes within a second"},
+		{Name: CommandLimit, Default: "0", Keeper: true, Zero: "no limit", Doc: "sessions that may be running commands at the same time, all together"},
+		{Name: SessionLimit, Default: "2000", Zero: "no limit", Doc: "sessions that may be open at the same time"},
+		{Name: IdleRelease, Kind: Duration, Default: "24h", Session: true, Keeper: true, Zero: "never", Doc: "how long a session with no command, no process and no client keeps its shell; it comes back with its state"},
+		{Name: IdleClose, Kind: Duration, Default: "90d", Zero: "never", Doc: "how long a session that let its shell go stays open before it is closed"},
+		{Name: PruneAfter, Kind: Duration, Default: "30d", Zero: "never", Doc: "how long the tape of a closed session is kept"},
+		{Name: PruneSize, Kind: Size, Default: "20GiB", Zero: "no limit", Doc: "bytes that closed sessions may take together; the oldest go first"},
+		{Name: SessionMemory, Kind: Size, Default: "0", Session: true, Zero: "no limit", Doc: "memory of one session's processes (needs cgroups)"},
+		{Name: SessionCPU, Kind: Cores, Default: "0", Session: true, Zero: "no limit", Doc: "processors one session's processes may use, such as 1.5 (needs cgroups)"},
+		{Name: SessionPids, Default: "0", Session: true, Zero: "no limit", Doc: "processes and threads one session may have (needs cgroups)"},
+	}
+}
+
+// Find gives the key of a name.
+func Find(name string) (Key, bool) {
+	for _, k := range Keys() {
+		if k.Name == name {
+			return k, true
+		}
+	}
+	return Key{}, false
+}
+
+// A Config is a set of values. The zero Config has the defaults.
+type Config struct {
+	// Path is the file, whether it exists or not.
+	Path string
+	set  map[string]int64
+	from map[string]string
+}
+
+// Get is a key's value: a count, bytes, nanoseconds or thousandths of a core.
+func (c Config) Get(name string) int64 {
+	if v, ok := c.set[name]; ok {
+		return v
+	}
+	k, ok := Find(name)
+	if !ok {
+		panic("config: no key " + name)
+	}
+	v, err := k.Parse(k.Default)
+	if err != nil {
+		panic(err) // a test parses them all
+	}
+	return v
+}
+
+// Time is a duration's value.
+func (c Config) Time(name string) time.Duration { return time.Duration(c.Get(name)) }
+
+// Source says where a value comes from: the file with its line, a variable, the
+// session, or "default".
+func (c Config) Source(name string) string {
+	if s := c.from[name]; s != "" {
+		return s
+	}
+	return "default"
+}
+
+// With is c with a session's own values, which are checked.
+func (c Config) With(values map[string]string) (Config, error) {
+	if len(values) == 0 {
+		return c, nil
+	}
+	out := Config{Path: c.Path, set: map[string]int64{}, from: map[string]string{}}
+	for n, v := range c.set {
+		out.set[n], out.from[n] = v, c.from[n]
+	}
+	for n, text := range values {
+		k, ok := Find(n)
+		if !ok {
+			return c, conch.Errorf(conch.InvalidRequest, "there is no limit %q", n).Hint("%s", nearest(n, true))
+		}
+		if !k.Session {
+			return c, conch.Errorf(conch.InvalidRequest, "%s is for all sessions together and cannot be set for one", n).
+				Hint("set it in %s, or as %s for the daemon", File, k.Variable())
+		}
+		v, err := k.Parse(text)
+		if err != nil {
+			return c, conch.Errorf(conch.InvalidRequest, "%s: %v", n, err).Hint("%s", k.example())
+		}
+		out.set[n], out.from[n] = v, "session"
+	}
+	return out, nil
+}
+
+// Keeper is what a keeper is told, as variables.
+func (c Config) Keeper() []string {
+	var env []string
+	for _, k := range Keys() {
+		if k.Keeper {
+			env = append(env, k.Variable()+"="+strconv.FormatInt(c.Get(k.Name), 10))
+		}
+	}
+	return env
+}
+
+// Load reads the home's file and the environment. Every fault is reported, in
+// one conch.InvalidConfig.
+func Load(home string, env func(string) (string, bool)) (Config, error) {
+	c := Config{Path: filepath.Join(home, File), set: map[string]int64{}, from: map[string]string{}}
+	faults := c.readFile()
+	for _, k := range Keys() {
+		text, ok := env(k.Variable())
+		if !ok || text == "" {
+			continue
+		}
+		v, err := k.Parse(text)
+		if err != nil {
+			faults = append(faults, fmt.Sprintf("%s: %v; %s", k.Variable(), err, k.example()))
+			continue
+		}
+		c.set[k.Name], c.from[k.Name] = v, k.Variable()
+	}
+	if len(faults) > 0 {
+		return Config{Path: c.Path}, conch.Errorf(conch.InvalidConfig, "%s", strings.Join(faults, "; and ")).
+			Hint("mend it, or move %s away for the defaults; a daemon that runs is not affected", c.Path)
+	}
+	return c, nil
+}
+
+// readFile takes the file's values and gives what is wrong with it.
+func (c *Config) readFile() []string {
+	text, err := os.ReadFile(c.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return []string{err.Error()}
+	}
+	raw := map[string]any{}
+	meta, err := toml.Decode(string(text), &raw)
+	if err != nil {
+		var pe toml.ParseError
+		if errors.As(err, &pe) {
+			return []string{fmt.Sprintf("%s, line %d: %s", c.Path, pe.Position.Line, pe.Message)}
+		}
+		return []string{fmt.Sprintf("%s: %v", c.Path, err)}
+	}
+	lines := linesOf(string(text))
+	var faults []string
+	for _, key := range meta.Keys() {
+		name := key.String()
+		at := fmt.Sprintf("%s, line %d", c.Path, lines(name))
+		k, known := Find(name)
+		if !known {
+			if !strings.Contains(name, ".") || meta.Type(key...) != "Hash" {
+				faults = append(faults, fmt.Sprintf("%s: there is no key %q; %s", at, name, nearest(name, false)))
+			}
+			continue
+		}
+		v, err := k.parseAny(raw[name])
+		if err != nil {
+			faults = append(faults, fmt.Sprintf("%s: %s: %v; %s", at, name, err, k.example()))
+			continue
+		}
+		c.set[name], c.from[name] = v, at
+	}
+	return faults
+}
+
+// linesOf finds on which line a key stands. The decoder tells it only of text
+// that is not TOML at all; what it took, this finds by the same plain rules.
+func linesOf(text string) func(name string) int {
+	at := map[string]int{}
+	table := ""
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") {
+			table = strings.Trim(strings.SplitN(line, "#", 2)[0], "[] \t")
+			at[table] = max(at[table], n)
+			table += "."
+			continue
+		}
+		key, _, ok := strings.Cut(line, "=")
+		if !ok || strings.HasPrefix(line, "#") {
+			continue
+		}
+		parts := strings.Split(key, ".")
+		for i := range parts {
+			parts[i] = strings.Trim(strings.TrimSpace(parts[i]), `"'`)
+		}
+		if full := table + strings.Join(parts, "."); at[full] == 0 {
+			at[full] = n
+		}
+	}
+	return func(name string) int { return at[name] }
+}
+
+// nearest names the key that was probably meant.
+func nearest(name string, session bool) string {
+	best, dist := "", math.MaxInt
+	var all []string
+	for _, k := range Keys() {
+		if session && !k.Session {
+			continue
+		}
+		all = append(all, k.Name)
+		if d := distance(name, k.Name); d < dist {
+			best, dist = k.Name, d
+		}
+	}
+	if dist <= max(2, len(name)/2) {
+		return fmt.Sprintf("did you mean %s?", best)
+	}
+	slices.Sort(all)
+	return "there are " + strings.Join(all, ", ")
+}
+
+// distance is how many letters must be put in, taken out or changed.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diag := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diag
+			if a[i] != b[j] {
+				cost++
+			}
+			diag = row[j+1]
+			row[j+1] = min(cost, diag+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -52,6 +52,7 @@ type Options struct {
 // A Client is a handle on one daemon.
 type Client struct {
 	o         Options
+	noConfig  bool // a daemon that this client starts reads no configuration
 	transport transport
 
 	once    sync.Once // guards home and homeErr

@@ -17,6 +17,8 @@ type NewSession struct {
 	Parent     string
 	InheritEnv bool // take the parent's environment too
 	RC         bool // load the user's rc file
+	// Limits of its own, such as "tape_limit": "1GiB"; docs/CONFIG.md has the names.
+	Limits map[string]string
 }
 
 // New makes a session and starts its keeper. A label that is in use is
@@ -46,7 +48,8 @@ func (c *Client) New(ctx context.Context, session string, n NewSession) (*conch.
 		Parent     string            `json:"parent"`
 		InheritEnv bool              `json:"inherit_env"`
 		RC         bool              `json:"rc"`
-	}{agent, label, n.Cwd, n.Env, n.Parent, n.InheritEnv, n.RC}
+		Limits     map[string]string `json:"limits,omitempty"`
+	}{agent, label, n.Cwd, n.Env, n.Parent, n.InheritEnv, n.RC, n.Limits}
 	var info conch.SessionInfo
 	if err := c.json(ctx, call{method: http.MethodPost, url: daemonURL("/sessions", nil), body: body}, &info); err != nil {
 		return nil, err

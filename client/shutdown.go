@@ -24,7 +24,9 @@ func (c *Client) Shutdown(ctx context.Context, all bool) error {
 	quiet.NoStart = true
 	err := New(quiet).shutdown(ctx, all)
 	if errors.Is(err, conch.NotRunning) && all && !c.o.NoStart && c.used() {
-		return New(c.o).shutdown(ctx, true)
+		closer := New(c.o)
+		closer.noConfig = true // it may be what keeps daemons from starting
+		return closer.shutdown(ctx, true)
 	}
 	return err
 }

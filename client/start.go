@@ -252,6 +252,9 @@ func (c *Client) spawn(ctx context.Context, home string, auto bool) error {
 	if auto {
 		args = append(args, "--auto")
 	}
+	if c.noConfig {
+		args = append(args, "--no-config")
+	}
 	cmd := &exec.Cmd{
 		Path:       exe,
 		Args:       args,

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"syscall"
-	"time"
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/client"
@@ -21,6 +20,7 @@ func daemonMain(args []string) int {
 	auto := fs.Bool("auto", false, "leave when idle: a client started this daemon for itself")
 	readyFD := fs.Int("ready-fd", -1, "descriptor on which to say that the daemon serves, or why not")
 	idle := fs.Duration("idle-exit", 0, "how long is idle (0: the daemon's default)")
+	noConfig := fs.Bool("no-config", false, "do not read config.toml")
 	if err := fs.Parse(args); err != nil {
 		return statusFailed
 	}
@@ -33,10 +33,10 @@ func daemonMain(args []string) int {
 		w = os.NewFile(uintptr(*readyFD), "ready")
 	}
 	told := false
-	err := serve(context.Background(), "", *auto, *idle, func() {
+	err := serve(context.Background(), daemon.Options{AutoStarted: *auto, IdleExit: *idle, NoConfig: *noConfig, Ready: func() {
 		told = true
 		client.Ready(w, nil)
-	})
+	}})
 	if err != nil {
 		if !told {
 			client.Ready(w, err)
@@ -47,18 +47,16 @@ func daemonMain(args []string) int {
 }
 
 // serve runs the daemon until it is told to leave, by a request or a signal.
-func serve(ctx context.Context, home string, auto bool, idle time.Duration, ready func()) error {
-	home, err := client.Home(home)
-	if err != nil {
+func serve(ctx context.Context, o daemon.Options) error {
+	var err error
+	if o.Home, err = client.Home(o.Home); err != nil {
 		return err
 	}
-	exe, err := os.Executable()
-	if err != nil {
+	if o.Exe, err = os.Executable(); err != nil {
 		return conch.Errorf(conch.Internal, "cannot find my own executable: %v", err)
 	}
-	return daemon.Run(ctx, daemon.Options{
-		Home: home, Version: version, Exe: exe, AutoStarted: auto, IdleExit: idle, Ready: ready,
-	})
+	o.Version = version
+	return daemon.Run(ctx, o)
 }
 
 type nopWriter struct{}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/conchsh/conch/bench"
+	"github.com/conchsh/conch/internal/config"
 )
 
 // The documents name verbs, statuses, fault points and routes. What they name
@@ -91,7 +93,7 @@ func TestDocumentedVerbs(t *testing.T) {
 	}
 	readme := document(t, "README.md")
 	same(t, "verb", found(section(t, readme, "Verbs"), "(?m)^\\| `conch ([a-z]+)`"), verbs)
-	for _, name := range []string{"README.md", "docs/ARCHITECTURE.md", "docs/DESIGN.md", "CONTRIBUTING.md", "scripts/tour.sh"} {
+	for _, name := range []string{"README.md", "docs/ARCHITECTURE.md", "docs/DESIGN.md", "docs/CONFIG.md", "CONTRIBUTING.md", "scripts/tour.sh"} {
 		for _, verb := range found(document(t, name), "(?:[$;&] |[`\"/])conch ([a-z]+)\\b") {
 			if !slices.Contains(verbs, verb) && verb != "help" && verb != "keeper" && verb != "daemon" {
 				t.Errorf("%s: there is no verb %q", name, verb)
@@ -132,7 +134,44 @@ func TestDocumentedVariables(t *testing.T) {
 		}
 	}
 	real := slices.DeleteFunc(found(all.String(), `"(CONCH_[A-Z_]+)"`), func(s string) bool { return s == "CONCH_FAULT" })
-	same(t, "variable", found(document(t, "README.md"), "(?m)^\\| `(CONCH_[A-Z_]+)`"), real)
+	for _, k := range config.Keys() {
+		real = append(real, k.Variable())
+	}
+	slices.Sort(real)
+	same(t, "variable", found(document(t, "README.md")+document(t, "docs/CONFIG.md"), "(?m)^\\| `(CONCH_[A-Z_]+)`"), slices.Compact(real))
+}
+
+// docs/CONFIG.md has every key, as it is.
+func TestDocumentedConfig(t *testing.T) {
+	var want []string
+	for _, k := range config.Keys() {
+		v, err := k.Parse(k.Default)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := ""
+		if k.Session {
+			one = "yes"
+		}
+		doc := k.Doc
+		if k.Zero != "" {
+			doc += "; `off`: " + k.Zero
+		}
+		want = append(want, fmt.Sprintf("| `%s` | `%s` | %s | %s | %s |", k.Variable(), k.Name, k.Format(v), one, doc))
+	}
+	doc := document(t, "docs/CONFIG.md")
+	if missing := slices.DeleteFunc(slices.Clone(want), func(l string) bool { return strings.Contains(doc, l+"\n") }); len(missing) > 0 {
+		t.Errorf("docs/CONFIG.md should say:\n%s", strings.Join(missing, "\n"))
+	}
+	if rows := strings.Count(doc, "\n| `CONCH_"); rows != len(want) {
+		t.Errorf("docs/CONFIG.md lists %d keys; there are %d", rows, len(want))
+	}
+	keeper := sources(t)[root+"/internal/keeper/limits.go"]
+	for _, k := range config.Keys() {
+		if k.Keeper != strings.Contains(keeper, `"`+k.Variable()+`"`) {
+			t.Errorf("%s: the configuration and the keeper do not agree whether it is the keeper's", k.Name)
+		}
+	}
 }
 
 func TestDocumentedFaultPoints(t *testing.T) {
@@ -166,7 +205,7 @@ func TestDocumentedRoutes(t *testing.T) {
 
 // What the documents link to is there.
 func TestDocumentedLinks(t *testing.T) {
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/ARCHITECTURE.md", "docs/DESIGN.md"} {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/ARCHITECTURE.md", "docs/DESIGN.md", "docs/CONFIG.md"} {
 		for _, link := range found(document(t, name), `\]\(([^)]+)\)`) {
 			path, anchor, _ := strings.Cut(link, "#")
 			if strings.Contains(path, "://") {

@@ -60,7 +60,7 @@ Exit status: the command's own; 124 timed out; 125 conch failed; 130 interrupted
 	fl.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE` for this command only (repeatable)")
 	fl.BoolVarP(&f.stdin, "stdin", "i", false, "give the command this process's stdin (default: none)")
 	fl.BoolVar(&f.merge, "merge", false, "send stderr into stdout, in exact order")
-	fl.Int64Var(&f.maxOutput, "max-output", 1<<20, "with --json, keep `N` bytes of each stream: first and last half")
+	fl.Int64Var(&f.maxOutput, "max-output", defaultOutput, "with --json, keep `N` bytes of each stream: first and last half")
 	fl.BoolVar(&f.json, "json", false, "print the result as one JSON value")
 	fl.BoolVar(&f.jsonl, "jsonl", false, "print events as they come, one JSON value a line")
 	fl.StringVarP(&f.file, "file", "f", "", "read the command's text from `FILE` (-: stdin)")
@@ -97,7 +97,7 @@ func (f *execFlags) check(cmd *cobra.Command, args []string) error {
 func (f *execFlags) request(args []string) (conch.ExecRequest, error) {
 	req := conch.ExecRequest{
 		TimeoutMS: f.timeout.ms(), QueueTimeoutMS: f.queueTimeout.ms(),
-		OpenStdin: f.stdin, Merge: f.merge, MaxOutput: f.maxOutput,
+		OpenStdin: f.stdin, Merge: f.merge, MaxOutput: asked(f.maxOutput),
 	}
 	var err error
 	switch {
@@ -264,3 +264,14 @@ func shellHint(s conch.ShellReport) string {
 
 // brokenPipe says that nobody reads our output any more.
 func brokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
+
+// defaultOutput is what a result holds of each stream if nobody says otherwise. It is
+// not asked for: a session may have a lower limit, and then that is what it gives.
+const defaultOutput = 1 << 20
+
+func asked(maxOutput int64) int64 {
+	if maxOutput == defaultOutput {
+		return 0
+	}
+	return maxOutput
+}

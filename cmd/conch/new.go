@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,9 +12,9 @@ import (
 
 func newNew(a *app) *cobra.Command {
 	var n client.NewSession
-	var env []string
+	var env, limits []string
 	cmd := &cobra.Command{
-		Use:     "new LABEL [--cwd DIR] [-e K=V] [--parent LABEL]",
+		Use:     "new LABEL [--cwd DIR] [-e K=V] [--parent LABEL] [--limit NAME=VALUE]",
 		GroupID: groupSession,
 		Short:   "Make a session",
 		Long: `Make a session with a label of its own. A label that is in use is an error
@@ -34,6 +35,9 @@ func newNew(a *app) *cobra.Command {
 			if n.Env, err = parseEnv(env); err != nil {
 				return err
 			}
+			if n.Limits, err = parseLimits(limits); err != nil {
+				return err
+			}
 			if n.Cwd, err = absolute(n.Cwd); err != nil {
 				return err
 			}
@@ -50,7 +54,21 @@ func newNew(a *app) *cobra.Command {
 	fl.StringArrayVarP(&env, "env", "e", nil, "add `NAME=VALUE` to the session's environment (repeatable)")
 	fl.StringVar(&n.Parent, "parent", "", "start in the current directory of session `LABEL`")
 	fl.BoolVar(&n.InheritEnv, "inherit-env", false, "start with the parent's environment too")
+	fl.StringArrayVar(&limits, "limit", nil, "a limit of its own, `NAME=VALUE` as in config.toml (repeatable)")
 	fl.BoolVar(&n.RC, "rc", false, "load the user's rc file")
 	cmd.RegisterFlagCompletionFunc("parent", a.completeLabel)
 	return cmd
+}
+
+// parseLimits reads what --limit was given. The daemon knows the names.
+func parseLimits(list []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, l := range list {
+		name, value, ok := strings.Cut(l, "=")
+		if !ok || name == "" {
+			return nil, conch.Errorf(conch.InvalidRequest, "--limit %q has no value", l).Hint("--limit tape_limit=1GiB")
+		}
+		out[name] = value
+	}
+	return out, nil
 }

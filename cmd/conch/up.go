@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/conchsh/conch/client"
+	"github.com/conchsh/conch/internal/daemon"
 )
 
 func newUp(a *app) *cobra.Command {
@@ -20,9 +21,9 @@ it by themselves; one that was started so leaves when nothing is left to do.`,
 		Args: words(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if foreground {
-				return serve(cmd.Context(), "", false, 0, func() {
+				return serve(cmd.Context(), daemon.Options{Ready: func() {
 					fmt.Fprintln(os.Stderr, "conch: serving; Ctrl-C stops the daemon and leaves sessions running")
-				})
+				}})
 			}
 			c := a.client(client.Options{})
 			started, err := c.Start(cmd.Context())

@@ -22,6 +22,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/api"
+	"github.com/conchsh/conch/internal/config"
 	"github.com/conchsh/conch/internal/fault"
 	"github.com/conchsh/conch/internal/host"
 	"github.com/conchsh/conch/internal/proc"
@@ -42,6 +43,9 @@ type Options struct {
 	IdleExit    time.Duration
 	// Ready is called once the socket answers and daemon.json says where.
 	Ready func()
+	// NoConfig leaves the configuration unread: a daemon that is only to close
+	// sessions must start with a broken one too.
+	NoConfig bool
 	// Login replaces the captured login environment (see session.Options).
 	Login map[string]string
 }
@@ -83,6 +87,12 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer lock.Unlock()
 
+	var cfg config.Config
+	if !o.NoConfig {
+		if cfg, err = config.Load(home, os.LookupEnv); err != nil {
+			return err
+		}
+	}
 	logFile, err := openLog(filepath.Join(home, "daemon.log"))
 	if err != nil {
 		return homeError(home, err)
@@ -103,7 +113,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 
-	store, err := session.Open(session.Options{Home: home, Exe: o.Exe, Log: log, Login: o.Login})
+	store, err := session.Open(session.Options{Home: home, Exe: o.Exe, Log: log, Login: o.Login, Config: cfg})
 	if err != nil {
 		return homeError(home, err)
 	}
@@ -120,7 +130,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return homeError(home, err)
 	}
-	h := host.New(host.Options{Store: store, Home: home, Socket: path, Version: o.Version, Leave: leave})
+	h := host.New(host.Options{Store: store, Home: home, Socket: path, Version: o.Version, Config: cfg, Leave: leave})
 	l := sock.NewListener(ul, api.Route(h))
 	l.Refusal = api.Response(o.Version, conch.Errorf(conch.PermissionDenied, "this daemon serves only the user who started it").
 		Hint("each user has a daemon of their own; unset CONCH_HOME"))

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/config"
 	"github.com/conchsh/conch/internal/session"
 )
 
@@ -24,6 +25,7 @@ type Options struct {
 	Home    string
 	Socket  string
 	Version string
+	Config  config.Config
 	// Leave makes the daemon shut down, soon and gracefully.
 	Leave func()
 }

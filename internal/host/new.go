@@ -18,6 +18,7 @@ type NewRequest struct {
 	Parent     string            `json:"parent"`
 	InheritEnv bool              `json:"inherit_env"`
 	RC         bool              `json:"rc"`
+	Limits     map[string]string `json:"limits"`
 }
 
 // New makes a session. A label that has one is LabelTaken.
@@ -36,6 +37,9 @@ func (h *Host) New(ctx context.Context, r NewRequest) (conch.SessionInfo, error)
 			return conch.SessionInfo{}, conch.Errorf(conch.InvalidEnv, "the value of %s has a NUL byte", k)
 		}
 	}
+	if _, err := h.Config.With(r.Limits); err != nil {
+		return conch.SessionInfo{}, err
+	}
 	if r.Parent != "" {
 		if err := h.inherit(ctx, &r); err != nil {
 			return conch.SessionInfo{}, err
@@ -45,7 +49,7 @@ func (h *Host) New(ctx context.Context, r NewRequest) (conch.SessionInfo, error)
 		return conch.SessionInfo{}, err
 	}
 	s, err := h.Store.Create(ctx, session.NewSpec{
-		Agent: r.Agent, Label: r.Label, Cwd: r.Cwd, Env: r.Env, Parent: r.Parent, RC: r.RC,
+		Agent: r.Agent, Label: r.Label, Cwd: r.Cwd, Env: r.Env, Parent: r.Parent, RC: r.RC, Limits: r.Limits,
 	})
 	if err != nil {
 		return conch.SessionInfo{}, err

@@ -21,7 +21,6 @@ import (
 const (
 	maxBody    = 64 << 20
 	maxCommand = 16 << 20
-	maxResult  = 64 << 20
 	defResult  = 1 << 20
 )
 
@@ -177,12 +176,6 @@ func checkExec(q *conch.ExecRequest) error {
 	if q.TimeoutMS < 0 || q.QueueTimeoutMS < 0 || q.MaxOutput < 0 {
 		return conch.Errorf(conch.InvalidRequest, "timeouts and max_output cannot be negative")
 	}
-	if q.MaxOutput > maxResult {
-		return conch.Errorf(conch.TooLarge, "max_output is limited to %d bytes a stream", maxResult).Hint("conch output COMMAND_ID gives the whole stream, however large")
-	}
-	if q.MaxOutput == 0 {
-		q.MaxOutput = defResult
-	}
 	return nil
 }
 
@@ -216,20 +209,13 @@ func (k *Keeper) submit(q conch.ExecRequest, peerPID int, attend bool) (*command
 	return c, err
 }
 
-// admit refuses what would wait for itself, and what is over the limit.
-func (k *Keeper) admit(c *command) error {
+// askedByItself refuses a command that the running one waits for.
+func (k *Keeper) askedByItself(c *command) error {
 	if k.cur != nil && c.peer > 0 {
 		if m, ok := proc.MarkOf(c.peer); ok && m == proc.MakeMark(k.mark, k.cur.n) {
 			return conch.Errorf(conch.SessionBusy, "session %s is running the very command that asks (%s)", k.spec.Label, k.cur.id).
 				Hint("use another session (-s NAME), or plain bash -c inside a command")
 		}
-	}
-	if k.cur != nil && len(k.queue) >= k.limits.queue {
-		if k.limits.queue == 0 {
-			return conch.Errorf(conch.SessionBusy, "session %s is running %s and takes no queue", k.spec.Label, k.cur.id).Retry()
-		}
-		return conch.Errorf(conch.QueueFull, "session %s has %d commands waiting, which is its limit", k.spec.Label, len(k.queue)).
-			Hint("conch interrupt -s %s ends what runs; CONCH_QUEUE_LIMIT sets the limit", k.spec.Label).Retry()
 	}
 	return nil
 }
@@ -237,6 +223,9 @@ func (k *Keeper) admit(c *command) error {
 // postExec runs a command; what comes back depends on what the client accepts.
 func (k *Keeper) postExec(w http.ResponseWriter, r *http.Request) {
 	q, err := decodeExec(w, r)
+	if err == nil {
+		err = k.checkResult(&q)
+	}
 	if err != nil {
 		sendError(w, err)
 		return
@@ -399,8 +388,8 @@ func (k *Keeper) getCommand(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	limit, _ := strconv.ParseInt(r.URL.Query().Get("max_output"), 10, 64)
-	if limit <= 0 || limit > maxResult {
-		limit = defResult
+	if limit <= 0 || limit > k.limits.result {
+		limit = min(defResult, k.limits.result)
 	}
 	if live != nil {
 		if k.await(r, live) {

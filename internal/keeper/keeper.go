@@ -12,9 +12,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -119,23 +119,14 @@ type Keeper struct {
 	pollBuf    []unix.PollFd
 	buf        []byte
 	wideBuf    []byte // for streams that flow; given back when idle
-}
+	meter      meter
+	slots      *slots    // nil: any number of sessions may run
+	idleAgain  time.Time // not idle before
+	releasing  bool      // being let go for idleness
 
-// limits are what a session may use; each has an error that names it.
-type limits struct {
-	queue     int
-	tapeBytes int64
-}
-
-func readLimits() limits {
-	l := limits{queue: 1000, tapeBytes: 4 << 30}
-	if n, err := strconv.Atoi(os.Getenv("CONCH_QUEUE_LIMIT")); err == nil && n >= 0 {
-		l.queue = n
-	}
-	if n, err := strconv.ParseInt(os.Getenv("CONCH_TAPE_LIMIT"), 10, 64); err == nil && n > 0 {
-		l.tapeBytes = n
-	}
-	return l
+	controls controls
+	clients  atomic.Int64 // connections of clients
+	socket   string       // where daemons connect
 }
 
 // Main is the process: it opens the session in dir, says so on standard output,
@@ -167,7 +158,7 @@ func Main(dir, version string) int {
 		case f := <-k.forks:
 			f()
 		case <-ended:
-			ctl.Close()
+			k.controls.close()
 			return 0
 		}
 	}
@@ -227,10 +218,16 @@ func (k *Keeper) open() (*net.UnixListener, error) {
 	} else {
 		k.cwd = k.spec.Cwd
 	}
+	if k.limits.commands > 0 {
+		if k.slots, err = openSlots(k.home, k.limits.commands); err != nil {
+			return nil, storageError(err)
+		}
+	}
 	path, err := sock.Path(k.home, k.spec.ID+".sock")
 	if err != nil {
 		return nil, err
 	}
+	k.socket = path
 	l, err := sock.Listen(path)
 	if err != nil {
 		return nil, err
@@ -404,6 +401,9 @@ func storageError(err error) error {
 // serve takes control connections of daemons and serves the client connections
 // that arrive over them. It ends when the listener is closed.
 func (k *Keeper) serve(l *net.UnixListener) {
+	k.controls.mu.Lock()
+	k.controls.l = l
+	k.controls.mu.Unlock()
 	h := k.handler()
 	for {
 		ctl, err := l.AcceptUnix()
@@ -414,8 +414,9 @@ func (k *Keeper) serve(l *net.UnixListener) {
 			ctl.Close()
 			continue
 		}
+		k.controls.add(ctl)
 		go func() {
-			defer ctl.Close()
+			defer k.controls.remove(ctl)
 			for {
 				c, err := sock.Receive(ctl)
 				if err != nil {
@@ -424,7 +425,11 @@ func (k *Keeper) serve(l *net.UnixListener) {
 					}
 					return
 				}
-				go k.serveConn(c, h) // ends with the connection
+				k.clients.Add(1)
+				go func() { // ends with the connection
+					defer k.clients.Add(-1)
+					k.serveConn(c, h)
+				}()
 			}
 		}()
 	}

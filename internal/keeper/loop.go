@@ -155,6 +155,7 @@ func (k *Keeper) nextDue() time.Time {
 		sooner(k.syncAt)
 	}
 	sooner(k.trimAt)
+	sooner(k.idleDue())
 	return next
 }
 
@@ -175,6 +176,9 @@ func (k *Keeper) onTime(now time.Time) {
 			k.wideBuf = nil
 			go trim() // ends at once
 		}
+	}
+	if due(k.idleDue()) {
+		k.whenIdle(now)
 	}
 	if k.ckpt != nil && due(k.ckpt.limit) {
 		k.checkpointStuck()
@@ -209,6 +213,7 @@ func (k *Keeper) advance() {
 		k.start(c)
 		k.clearUp()
 	}
+	k.restSlot()
 }
 
 // reap collects dead children: the shell, and orphans that came to us.

@@ -47,6 +47,13 @@ func (k *Keeper) ensureShell(c *command) error {
 		}
 	}
 	cfg := shell.Config{Bash: k.bash, Dir: k.runDir, Env: shellEnv(), Cwd: k.cwd, Restore: k.state}
+	var err error
+	if cfg.Cgroup, err = k.cgroup(); err != nil {
+		return err
+	}
+	if cfg.Cgroup > 0 {
+		defer unix.Close(cfg.Cgroup)
+	}
 	if k.spec.RC && k.state == nil && k.failures < maxFailures {
 		if home := os.Getenv("HOME"); home != "" {
 			cfg.RC = filepath.Join(home, ".bashrc")
@@ -61,7 +68,6 @@ func (k *Keeper) ensureShell(c *command) error {
 		}
 	}
 	var sh *shell.Shell
-	var err error
 	started := make(chan struct{})
 	k.forks <- func() { sh, err = shell.Start(cfg); close(started) }
 	<-started
@@ -88,17 +94,6 @@ func openWatch(pid int) *proc.ChildWatch {
 		return nil
 	}
 	return w
-}
-
-// shellEnv is the environment the daemon gave us, less what is meant for us.
-func shellEnv() []string {
-	var out []string
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, fault.Variable+"=") && !strings.HasPrefix(kv, "CONCH_QUEUE_LIMIT=") && !strings.HasPrefix(kv, "CONCH_TAPE_LIMIT=") {
-			out = append(out, kv)
-		}
-	}
-	return out
 }
 
 // existing is the nearest directory above dir that exists.

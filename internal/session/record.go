@@ -23,6 +23,8 @@ type Spec struct {
 	RC        bool              `json:"rc"`
 	CreatedAt time.Time         `json:"created_at"`
 	ClosedAt  *time.Time        `json:"closed_at"` // nil while open
+	// Limits are the session's own, by the names of the configuration's keys.
+	Limits map[string]string `json:"limits,omitempty"`
 }
 
 // Keeper is what a keeper says of itself once it serves. The file outlives it:

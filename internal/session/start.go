@@ -41,6 +41,9 @@ func (s *Session) build(ctx context.Context) error {
 	if err != nil {
 		s.gone = true
 		s.st.forget(s)
+		if gerr := s.removeGroup(context.WithoutCancel(ctx)); gerr != nil {
+			s.st.log.Warn("remove group", "session", s.spec.ID, "err", gerr)
+		}
 		if rerr := os.RemoveAll(s.dir); rerr != nil {
 			s.st.log.Warn("remove", "dir", s.dir, "err", rerr)
 		}
@@ -100,7 +103,11 @@ func (s *Session) start(ctx context.Context) (*link, error) {
 	case <-s.st.ctx.Done():
 		return nil, errLeaving()
 	}
-	child, err := s.spawn(ctx)
+	limits, err := s.limit()
+	if err != nil {
+		return nil, err
+	}
+	child, err := s.spawn(ctx, limits)
 	if err != nil {
 		return nil, err
 	}
@@ -115,14 +122,10 @@ func (s *Session) start(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// settings are the daemon's own variables that are meant for keepers. They do
-// not go on to the shell.
-var settings = []string{"CONCH_QUEUE_LIMIT", "CONCH_TAPE_LIMIT", fault.Variable}
-
 // spawn runs a keeper and waits until it serves. The keeper has a process
 // session of its own, so that nothing sent to the daemon's group or terminal
 // reaches it, nor the other way round.
-func (s *Session) spawn(ctx context.Context) (*os.Process, error) {
+func (s *Session) spawn(ctx context.Context, limits []string) (*os.Process, error) {
 	log, err := os.OpenFile(filepath.Join(s.dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
@@ -135,10 +138,9 @@ func (s *Session) spawn(ctx context.Context) (*os.Process, error) {
 	defer r.Close()
 	cmd := exec.Command(s.st.exe, "keeper", s.dir)
 	cmd.Env = environment(s.st.login, s.st.home, s.spec)
-	for _, k := range settings {
-		if v, ok := os.LookupEnv(k); ok {
-			cmd.Env = append(cmd.Env, k+"="+v)
-		}
+	cmd.Env = append(cmd.Env, limits...) // after all else: the last of a name counts
+	if v, ok := os.LookupEnv(fault.Variable); ok {
+		cmd.Env = append(cmd.Env, fault.Variable+"="+v)
 	}
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = w, log

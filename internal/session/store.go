@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/config"
 	"github.com/conchsh/conch/internal/fault"
 	"github.com/conchsh/conch/internal/sock"
 )
@@ -41,12 +42,15 @@ type Options struct {
 	// Login is the environment sessions start from. Nil: the user's login
 	// shell is asked, once, in the background.
 	Login map[string]string
+	// Config has the limits. The zero Config has the defaults.
+	Config config.Config
 }
 
 // A Store holds the sessions of one home.
 type Store struct {
 	home, exe string
 	log       *slog.Logger
+	config    config.Config
 
 	login     map[string]string // valid once loginDone is closed
 	loginDone chan struct{}
@@ -71,7 +75,7 @@ type name struct{ agent, label string }
 // background, to sweep after dead ones.
 func Open(o Options) (*Store, error) {
 	st := &Store{
-		home: o.Home, exe: o.Exe, log: o.Log,
+		home: o.Home, exe: o.Exe, log: o.Log, config: o.Config,
 		login: o.Login, loginDone: make(chan struct{}),
 		open: map[name]*Session{}, byID: map[string]*Session{}, closed: map[string]Spec{}, importing: map[name]bool{},
 	}
@@ -203,6 +207,7 @@ type NewSpec struct {
 	Env          map[string]string
 	Parent       string
 	RC           bool
+	Limits       map[string]string // of its own, by the configuration's names
 }
 
 // Create makes a session and starts its keeper. LabelTaken if the label has an
@@ -257,6 +262,10 @@ func (st *Store) reserve(n NewSpec) (s *Session, made bool, err error) {
 	if st.held {
 		return nil, false, errLeaving()
 	}
+	if most := st.config.Get(config.SessionLimit); most > 0 && int64(len(st.open)) >= most {
+		return nil, false, conch.Errorf(conch.LimitReached, "%d sessions are open, which is the limit", len(st.open)).
+			Hint("conch close LABEL ends one; session_limit in config.toml (CONCH_SESSION_LIMIT) sets the limit")
+	}
 	id := st.freeID()
 	if n.Cwd == "" {
 		n.Cwd = whoami().home
@@ -266,7 +275,7 @@ func (st *Store) reserve(n NewSpec) (s *Session, made bool, err error) {
 	}
 	s = newSession(st, Spec{
 		ID: id, Agent: n.Agent, Label: n.Label, Cwd: n.Cwd, Env: n.Env,
-		Parent: n.Parent, RC: n.RC, CreatedAt: time.Now().UTC(),
+		Parent: n.Parent, RC: n.RC, CreatedAt: time.Now().UTC(), Limits: n.Limits,
 	})
 	s.turn <- struct{}{} // as acquire does
 	st.wg.Add(1)

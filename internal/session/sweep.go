@@ -172,7 +172,7 @@ var sweepSteps = []proc.Step{{Signal: syscall.SIGKILL, Wait: 3 * time.Second}, {
 // this is still to be done if we die here. The caller holds the session's lock
 // file, the proof that the keeper is dead, and the turn.
 func (s *Session) sweep(ctx context.Context) (Ended, error) {
-	rep := Ended{Verified: true}
+	rep, foreign := Ended{Verified: true}, false
 	k, err := readKeeper(s.dir)
 	if err != nil {
 		// A record that cannot be read names nothing. It was written
@@ -186,6 +186,7 @@ func (s *Session) sweep(ctx context.Context) (Ended, error) {
 			// processes are none of ours. (Alive alone does not tell: a
 			// process lets its lock go a moment before it is dead.)
 			s.st.log.Warn("record of another home's keeper", "session", s.spec.ID, "pid", k.PID)
+			foreign = true
 		} else {
 			r := proc.End(ctx, s.strays(k.Mark), sweepSteps)
 			rep = Ended{Processes: r.Processes, Verified: r.Verified}
@@ -193,6 +194,9 @@ func (s *Session) sweep(ctx context.Context) (Ended, error) {
 	}
 	fault.Point("sweep.ended")
 	errs := []error{removeRunFiles(s.st.home, s.spec.ID)}
+	if !foreign {
+		errs = append(errs, s.removeGroup(ctx))
+	}
 	if k != nil || err != nil || hasTape(s.dir) {
 		errs = append(errs, MarkLost(s.dir))
 	}

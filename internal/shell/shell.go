@@ -42,6 +42,9 @@ type Config struct {
 	RC   string   // file sourced once at the start, or empty
 	// Restore is a state from which the shell starts instead of Env alone.
 	Restore *State
+	// Cgroup is a descriptor of the control group the shell is born in, 0 for
+	// the one of this process.
+	Cgroup int
 }
 
 // A Shell is one running bash.
@@ -145,7 +148,7 @@ func (s *Shell) start() error {
 		Files: []uintptr{ctlR.Fd(), uintptr(sinks[0][1]), uintptr(sinks[1][1])},
 		// Its own session: `kill 0` and `suspend -f` in a command reach
 		// nobody but the session's own processes.
-		Sys: &syscall.SysProcAttr{Setsid: true},
+		Sys: attributes(s.cfg.Cgroup),
 	})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.cfg.Bash, err)

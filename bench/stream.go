@@ -58,7 +58,7 @@ func (r *run) stream(ctx context.Context) error {
 			if _, err := h.c.Close(ctx, session); err != nil {
 				return 0, err
 			}
-			_, err = h.c.Prune(ctx)
+			_, err = h.c.Prune(ctx, client.PruneOptions{})
 			return took, err
 		}}
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/conchsh/conch"
 )
@@ -122,10 +123,20 @@ type Pruned struct {
 	Bytes   int64 `json:"bytes"`
 }
 
+// PruneOptions say which closed sessions go; the zero value: all.
+type PruneOptions struct {
+	OlderThan time.Duration // those closed at least this long ago
+	Keep      int           // but not the N closed last
+}
+
 // Prune removes what closed sessions left on disk.
-func (c *Client) Prune(ctx context.Context) (*Pruned, error) {
+func (c *Client) Prune(ctx context.Context, o PruneOptions) (*Pruned, error) {
+	body := struct {
+		OlderThanMS int64 `json:"older_than_ms,omitempty"`
+		Keep        int   `json:"keep,omitempty"`
+	}{o.OlderThan.Milliseconds(), o.Keep}
 	var p Pruned
-	if err := c.json(ctx, call{method: http.MethodPost, url: daemonURL("/prune", nil)}, &p); err != nil {
+	if err := c.json(ctx, call{method: http.MethodPost, url: daemonURL("/prune", nil), body: body}, &p); err != nil {
 		return nil, err
 	}
 	return &p, nil

@@ -133,9 +133,16 @@ func decode(r *http.Request, v any) error {
 
 func (s *server) version(*http.Request) (any, error) { return s.h.About(), nil }
 func (s *server) status(*http.Request) (any, error)  { return s.h.Status(), nil }
-func (s *server) prune(*http.Request) (any, error)   { return s.h.Prune() }
 
 func (s *server) doctor(r *http.Request) (any, error) { return s.h.Doctor(r.Context()), nil }
+
+func (s *server) prune(r *http.Request) (any, error) {
+	var req host.PruneRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	return s.h.Prune(req)
+}
 
 func (s *server) sessions(r *http.Request) (any, error) { return s.h.Sessions(r.Context()), nil }
 

@@ -1,6 +1,7 @@
 package conchtest
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -245,4 +246,92 @@ func TestIdleReleaseRace(t *testing.T) {
 	if released == 0 {
 		t.Error("it was never let go")
 	}
+}
+
+// What closed sessions left goes when it is old, sessions that sleep for long
+// are closed, and each of this can be switched off.
+func TestPolicies(t *testing.T) {
+	h := New(t)
+	age := func(label string, days int) {
+		id := h.Session(label).ID
+		h.OK("close", label)
+		path := filepath.Join(h.Path, "sessions", id, "spec.json")
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var spec map[string]any
+		if err := json.Unmarshal(b, &spec); err != nil {
+			t.Fatal(err)
+		}
+		spec["closed_at"] = time.Now().Add(-time.Duration(days) * 24 * time.Hour)
+		b, _ = json.Marshal(spec)
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for label, days := range map[string]int{"old": 40, "young": 3} {
+		h.Want(label, "echo "+label, label+"\n")
+		age(label, days)
+	}
+	h.OK("down")
+	h.With("CONCH_PRUNE_AFTER=off").OK("up")
+	h.OK("history", "-s", "old")
+	h.OK("down")
+	h.OK("up")
+	Until(t, 10*time.Second, "the old one is gone", func() bool { return h.Conch("history", "-s", "old").Status == 125 })
+	h.OK("history", "-s", "young")
+	h.OK("down")
+	h.With("CONCH_PRUNE_SIZE=1").OK("up")
+	Until(t, 10*time.Second, "the large one is gone", func() bool { return h.Conch("history", "-s", "young").Status == 125 })
+	h.OK("down")
+
+	asleep := h.With("CONCH_IDLE_RELEASE=10ms", "CONCH_IDLE_CLOSE=10ms")
+	asleep.Want("s", "x=1", "")
+	Until(t, 10*time.Second, "it sleeps", func() bool { return h.Session("s").KeeperPID == 0 })
+	h.OK("down")
+	h.Want("s", "echo $x", "1\n") // the default leaves it open
+	h.OK("down")
+	Kill(t, keeperOf(t, h, "s"))
+	asleep.OK("up")
+	Until(t, 10*time.Second, "it is closed", func() bool { return h.Session("s").ID == "" })
+	h.OK("history", "-s", "s")
+	var p struct{ Removed int }
+	h.JSON(&p, "prune", "--json", "--keep", "1")
+	if p.Removed != 0 {
+		t.Errorf("%d removed", p.Removed)
+	}
+	h.JSON(&p, "prune", "--json", "--older-than", "1h")
+	if p.Removed != 0 {
+		t.Errorf("%d removed", p.Removed)
+	}
+	h.JSON(&p, "prune", "--json", "--older-than", "0s")
+	if p.Removed != 1 {
+		t.Errorf("%d removed", p.Removed)
+	}
+	atLimit(t, h, []string{"not a duration"}, "prune", "--older-than", "soon")
+}
+
+// keeperOf is the keeper of a session, asked of its record: no daemon runs.
+func keeperOf(t *testing.T, h *Home, label string) int {
+	t.Helper()
+	list, _ := filepath.Glob(filepath.Join(h.Path, "sessions", "*", "keeper.json"))
+	for _, path := range list {
+		var k struct{ PID int }
+		var s struct{ Label string }
+		for p, v := range map[string]any{path: &k, filepath.Join(filepath.Dir(path), "spec.json"): &s} {
+			b, err := os.ReadFile(p)
+			if err == nil {
+				err = json.Unmarshal(b, v)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s.Label == label {
+			return k.PID
+		}
+	}
+	t.Fatalf("session %s has no keeper", label)
+	return 0
 }

@@ -161,6 +161,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		o.Ready()
 	}
 
+	var tending sync.WaitGroup
+	tending.Go(func() { h.Tend(ctx, log) }) // ends with ctx
+	defer tending.Wait()
+	defer leave()
+
 	go watchHome(ctx, lock, func() { // ends with ctx
 		log.Error("the home was removed; ending its sessions", "home", home)
 		if _, err := h.Shutdown(context.WithoutCancel(ctx), true); err != nil {

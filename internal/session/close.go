@@ -23,8 +23,11 @@ func (s *Session) Close(ctx context.Context) (Ended, error) {
 	if s.gone {
 		return Ended{}, errGone
 	}
-	ctx = context.WithoutCancel(ctx)
+	return s.close(context.WithoutCancel(ctx))
+}
 
+// close is Close under turn.
+func (s *Session) close(ctx context.Context) (Ended, error) {
 	total, err := s.end(ctx)
 	if err != nil {
 		return total, err

@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/session"
 )
 
 func TestPruneCounts(t *testing.T) {
@@ -116,5 +118,45 @@ func TestLookupListsLabels(t *testing.T) {
 	// Another agent's are not this one's.
 	if got := hint("you"); strings.Contains(got, "a, b") || !strings.Contains(got, "--agent you") {
 		t.Error(got)
+	}
+}
+
+// The oldest go first; the last stay; what is young stays.
+func TestPruneBy(t *testing.T) {
+	home := newHome(t)
+	st := open(t, home)
+	now := time.Now()
+	for _, label := range []string{"a", "b", "c", "d"} { // in this order
+		if _, err := st.Import(t.Context(), "me", label, strings.NewReader("\x01\x01\x01"+strings.Repeat("x", 10_000)+"\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func() string {
+		s := ""
+		for _, label := range []string{"a", "b", "c", "d"} {
+			if _, ok := st.Archived("me", label); ok {
+				s += label
+			}
+		}
+		return s
+	}
+	for _, c := range []struct {
+		p    session.Policy
+		at   time.Time
+		n    int
+		left string
+	}{
+		{session.Policy{OlderThan: time.Hour}, now, 0, "abcd"},
+		{session.Policy{MaxBytes: 1 << 20}, now, 0, "abcd"},
+		{session.Policy{MaxBytes: 35_000}, now, 1, "bcd"},
+		{session.Policy{OlderThan: time.Hour, Keep: 2}, now.Add(2 * time.Hour), 1, "cd"},
+		{session.Policy{Keep: 5}, now, 0, "cd"},
+		{session.Policy{Keep: 1, MaxBytes: 1}, now, 1, "d"},
+		{session.Policy{OlderThan: time.Hour}, now.Add(2 * time.Hour), 1, ""},
+	} {
+		n, bytes, err := st.PruneBy(c.p, c.at)
+		if n != c.n || err != nil || left() != c.left || (bytes > 0) != (n > 0) {
+			t.Errorf("%+v: %d removed, %d bytes, %v; left %q, want %d and %q", c.p, n, bytes, err, left(), c.n, c.left)
+		}
 	}
 }

@@ -210,9 +210,7 @@ func (s *Session) Info(ctx context.Context) (conch.SessionInfo, error) {
 	}
 	l := s.link.Load()
 	if l == nil {
-		if fi, err := os.Stat(filepath.Join(s.dir, "checkpoint")); err == nil {
-			info.LastActive = fi.ModTime().UTC()
-		}
+		info.LastActive = s.LastUsed()
 		info.TapeBytes = treeSize(filepath.Join(s.dir, tapeDir))
 		return info, nil
 	}

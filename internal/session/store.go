@@ -30,7 +30,6 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/config"
-	"github.com/conchsh/conch/internal/fault"
 	"github.com/conchsh/conch/internal/sock"
 )
 
@@ -381,44 +380,6 @@ func (st *Store) Tidy() {
 		// Fails where the daemon's own socket is in it; it goes with that then.
 		os.Remove(sock.MemoryPath(st.home))
 	}
-}
-
-// trash begins the name of a directory that is being removed, so that what is
-// half gone is never read as a session.
-const trash = ".removed-"
-
-// Prune removes the directories of closed sessions, tapes included, and says
-// how many there were and how much their files held. What cannot be removed
-// stays a closed session.
-func (st *Store) Prune() (removed int, bytes int64, err error) {
-	st.mu.Lock()
-	closed := st.closed
-	st.closed = map[string]Spec{}
-	st.mu.Unlock()
-	var errs []error
-	for id, spec := range closed {
-		size := treeSize(st.dir(id))
-		gone := filepath.Join(st.home, "sessions", trash+id)
-		err := os.Rename(st.dir(id), gone)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // somebody else has removed it
-		}
-		if err != nil {
-			errs = append(errs, err)
-			st.mu.Lock()
-			st.closed[id] = spec
-			st.mu.Unlock()
-			continue
-		}
-		fault.Point("prune.renamed")
-		removed++
-		bytes += size
-		if err := os.RemoveAll(gone); err != nil {
-			errs = append(errs, err) // no session any more; the next start tries again
-		}
-	}
-	st.Tidy()
-	return removed, bytes, errors.Join(errs...)
 }
 
 func treeSize(dir string) (total int64) {

@@ -39,6 +39,7 @@ const (
 	Unsupported      Kind = "unsupported"
 	ShellFailed      Kind = "shell_failed"
 	LimitReached     Kind = "limit_reached"
+	Unresponsive     Kind = "daemon_unresponsive"
 	InvalidConfig    Kind = "invalid_config"
 	Internal         Kind = "internal"
 )
@@ -107,7 +108,7 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusUpgradeRequired
 	case StorageFull:
 		return http.StatusInsufficientStorage
-	case NotRunning:
+	case NotRunning, Unresponsive:
 		return http.StatusServiceUnavailable
 	case Unsupported:
 		return http.StatusNotImplemented

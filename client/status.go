@@ -2,9 +2,13 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"net/url"
+	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/proc"
 )
 
 // Version says what a daemon is.
@@ -40,13 +44,60 @@ type Check struct {
 	Hint   string `json:"hint"`
 }
 
-// Doctor has the daemon look at what it stands on.
-func (c *Client) Doctor(ctx context.Context) ([]Check, error) {
+// Doctor has the daemon look at what it stands on; deep, at every byte of every
+// tape, which may take minutes.
+func (c *Client) Doctor(ctx context.Context, deep bool) ([]Check, error) {
 	var r struct {
 		Checks []Check `json:"checks"`
 	}
-	if err := c.json(ctx, call{method: http.MethodGet, url: daemonURL("/doctor", nil)}, &r); err != nil {
+	var q url.Values
+	if deep {
+		q = url.Values{"deep": {"1"}}
+	}
+	if err := c.json(ctx, call{method: http.MethodGet, url: daemonURL("/doctor", q)}, &r); err != nil {
 		return nil, err
 	}
 	return r.Checks, nil
+}
+
+// answerLimit is how long a daemon may take to say that it is there.
+const answerLimit = 2500 * time.Millisecond
+
+// Ping asks the daemon that runs whether it answers, and starts none: the error is
+// conch.NotRunning where there is none, and says what is known of one that
+// does not answer in time.
+func (c *Client) Ping(ctx context.Context) (*Version, error) {
+	quiet := New(c.o)
+	quiet.o.NoStart = true
+	defer quiet.CloseIdle()
+	ctx, cancel := context.WithTimeoutCause(ctx, answerLimit, errSilent)
+	defer cancel()
+	v, err := quiet.Version(ctx)
+	if !errors.Is(err, errSilent) {
+		return v, err
+	}
+	e := conch.Errorf(conch.Unresponsive, "the daemon does not answer").
+		Hint("conch down ends it if it can; sessions go on without a daemon")
+	if pid := quiet.silentPID(); pid > 0 {
+		e = conch.Errorf(conch.Unresponsive, "the daemon (process %d) does not answer", pid).
+			Hint("kill -9 %d ends it, sessions go on, and the next command starts another", pid)
+		if st, err := proc.State(pid); err == nil && (st == 'T' || st == 't') {
+			e = conch.Errorf(conch.Unresponsive, "the daemon (process %d) is stopped", pid).
+				Hint("kill -CONT %d has it go on; sessions are not affected", pid)
+		}
+	}
+	return nil, e.Retry()
+}
+
+var errSilent = errors.New("no answer in time")
+
+// silentPID is the process that listens, 0 if it cannot be told.
+func (c *Client) silentPID() int {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	id, err := c.daemon(ctx)
+	if err != nil {
+		return 0
+	}
+	return id.PID
 }

@@ -2,24 +2,28 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/client"
+	"github.com/conchsh/conch/internal/doctor"
 )
 
 func newDoctor(a *app) *cobra.Command {
-	var asJSON bool
+	var asJSON, deep bool
 	cmd := &cobra.Command{
-		Use:     "doctor [--json]",
+		Use:     "doctor [--deep] [--json]",
 		GroupID: groupDaemon,
 		Short:   "Look for what keeps conch from working well",
-		Long:    "Look for what keeps conch from working well. Exit status 1 if something was found.",
-		Args:    words(),
+		Long: `Look for what keeps conch from working well, and say what to do about it. Works
+with a daemon, without one, and with one that does not answer; starts none. Exit
+status 1 if something was found.`,
+		Args: words(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			checks := examine(cmd.Context(), a.client(client.Options{}))
+			checks := examine(cmd.Context(), a.client(client.Options{NoStart: true}), deep)
 			well := true
 			rows := make([][]string, 0, 2*len(checks))
 			for _, c := range checks {
@@ -28,7 +32,7 @@ func newDoctor(a *app) *cobra.Command {
 					mark, well = "FAIL", false
 				}
 				rows = append(rows, []string{mark, c.Name, c.Detail})
-				if !c.OK && c.Hint != "" {
+				if c.Hint != "" {
 					rows = append(rows, []string{"", "", "→ " + c.Hint})
 				}
 			}
@@ -46,12 +50,14 @@ func newDoctor(a *app) *cobra.Command {
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&deep, "deep", false, "read every byte of every tape")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON value")
 	return cmd
 }
 
-// examine looks from this side first: whether there is a daemon to ask.
-func examine(ctx context.Context, c *client.Client) []client.Check {
+// examine looks from this side first: whether there is a daemon to ask. Where none
+// answers, it looks by itself.
+func examine(ctx context.Context, c *client.Client, deep bool) []client.Check {
 	failed := func(name string, err error) client.Check {
 		e := conch.AsError(err)
 		return client.Check{Name: name, Detail: e.Message, Hint: e.HintText}
@@ -61,18 +67,26 @@ func examine(ctx context.Context, c *client.Client) []client.Check {
 		return []client.Check{failed("home", err)}
 	}
 	checks := []client.Check{{Name: "client", OK: true, Detail: "conch " + version + ", home " + home}}
-	v, err := c.Version(ctx)
-	if err != nil {
-		return append(checks, failed("daemon", err))
+	v, err := c.Ping(ctx)
+	switch {
+	case err == nil && v.Version != version:
+		checks = append(checks, client.Check{Name: "daemon", Detail: "conch " + v.Version, Hint: "client and daemon differ: conch down, then conch up; sessions go on"})
+	case err == nil:
+		checks = append(checks, client.Check{Name: "daemon", OK: true, Detail: "conch " + v.Version})
+	case errors.Is(err, conch.NotRunning):
+		checks = append(checks, client.Check{Name: "daemon", OK: true, Detail: "not running; the next command starts it"})
+	default:
+		checks = append(checks, failed("daemon", err))
 	}
-	daemon := client.Check{Name: "daemon", OK: v.Version == version, Detail: "conch " + v.Version}
-	if !daemon.OK {
-		daemon.Hint = "client and daemon differ: conch down, then conch up"
+	if err == nil {
+		more, derr := c.Doctor(ctx, deep)
+		if derr == nil {
+			return append(checks, more...)
+		}
+		checks = append(checks, failed("doctor", derr))
 	}
-	checks = append(checks, daemon)
-	more, err := c.Doctor(ctx)
-	if err != nil {
-		return append(checks, failed("doctor", err))
+	for _, k := range doctor.Examine(ctx, doctor.Options{Home: home, Version: version, Deep: deep}) {
+		checks = append(checks, client.Check(k))
 	}
-	return append(checks, more...)
+	return checks
 }

@@ -23,7 +23,12 @@ func newStatus(a *app) *cobra.Command {
 		Args:    words(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := a.client(client.Options{NoStart: true})
-			s, err := c.Status(cmd.Context())
+			// One that is stopped, or wedged, must be told of and not waited for.
+			_, err := c.Ping(cmd.Context())
+			var s *conch.StatusInfo
+			if err == nil {
+				s, err = c.Status(cmd.Context())
+			}
 			running := true
 			if errors.Is(err, conch.NotRunning) {
 				running = false

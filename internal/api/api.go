@@ -134,7 +134,9 @@ func decode(r *http.Request, v any) error {
 func (s *server) version(*http.Request) (any, error) { return s.h.About(), nil }
 func (s *server) status(*http.Request) (any, error)  { return s.h.Status(), nil }
 
-func (s *server) doctor(r *http.Request) (any, error) { return s.h.Doctor(r.Context()), nil }
+func (s *server) doctor(r *http.Request) (any, error) {
+	return s.h.Doctor(r.Context(), r.URL.Query().Get("deep") == "1"), nil
+}
 
 func (s *server) prune(r *http.Request) (any, error) {
 	var req host.PruneRequest

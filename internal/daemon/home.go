@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/doctor"
 )
 
 // openHome makes sure that everything conch keeps can be kept there: a
@@ -40,7 +41,7 @@ func openHome(home string) (string, error) {
 		return "", conch.Errorf(conch.HomeUnusable, "%s can be written by others (mode %v)", home, fi.Mode().Perm()).
 			Hint("chmod 700 %s", home)
 	}
-	name, err := networkFS(home)
+	name, err := doctor.NetworkFS(home)
 	if err != nil {
 		return "", homeError(home, err)
 	}

@@ -1,4 +1,4 @@
-package daemon
+package doctor
 
 import (
 	"bufio"
@@ -31,8 +31,8 @@ const fuseMagic = 0x65735546
 // networkFuse are network file systems that the kernel knows only as fuse.
 var networkFuse = []string{"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse", "fuse.ceph", "fuse.curlftpfs", "fuse.davfs"}
 
-// networkFS names the network file system path is on, or gives "".
-func networkFS(path string) (string, error) {
+// NetworkFS names the network file system path is on, or gives "".
+func NetworkFS(path string) (string, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
 		return "", err

@@ -1,9 +1,9 @@
-package daemon
+package doctor
 
 import "golang.org/x/sys/unix"
 
-// networkFS names the network file system path is on, or gives "".
-func networkFS(path string) (string, error) {
+// NetworkFS names the network file system path is on, or gives "".
+func NetworkFS(path string) (string, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
 		return "", err

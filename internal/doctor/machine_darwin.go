@@ -1,4 +1,4 @@
-package host
+package doctor
 
 func checkSubreaper() Check {
 	return good("subreaper", "not on this system: processes that leave their session's tree are not found")

@@ -54,7 +54,8 @@ func New(h *host.Host) http.Handler {
 		s.mux.HandleFunc(pattern, answer(f))
 	}
 	s.mux.HandleFunc("POST /v1/import", s.importLog)
-	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	s.mux.HandleFunc("GET /healthz", s.healthz)
+	s.mux.HandleFunc("GET /metrics", s.metrics)
 	s.mux.HandleFunc("/v1/sessions/{agent}/{label}", s.session)
 	s.mux.HandleFunc("/v1/sessions/{agent}/{label}/{rest...}", s.session)
 	s.mux.HandleFunc("GET /v1/commands/{id}", s.command)

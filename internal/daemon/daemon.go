@@ -10,7 +10,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -25,6 +24,7 @@ import (
 	"github.com/conchsh/conch/internal/config"
 	"github.com/conchsh/conch/internal/fault"
 	"github.com/conchsh/conch/internal/host"
+	"github.com/conchsh/conch/internal/logfile"
 	"github.com/conchsh/conch/internal/proc"
 	"github.com/conchsh/conch/internal/session"
 	"github.com/conchsh/conch/internal/sock"
@@ -93,12 +93,12 @@ func Run(ctx context.Context, o Options) (err error) {
 			return err
 		}
 	}
-	logFile, err := openLog(filepath.Join(home, "daemon.log"))
+	logFile, err := logfile.Open(filepath.Join(home, "daemon.log"), maxLog)
 	if err != nil {
 		return homeError(home, err)
 	}
 	defer logFile.Close()
-	log := slog.New(slog.NewTextHandler(logFile, nil)).With("pid", os.Getpid())
+	log := slog.New(slog.NewTextHandler(logFile, nil)).With("daemon", os.Getpid())
 	log.Info("start", "version", o.Version, "auto", o.AutoStarted)
 	defer func() { log.Info("end", "err", err) }()
 
@@ -139,7 +139,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	idle := newIdle(o, store.Live, leave)
 	defer idle.stop()
 	srv := &http.Server{
-		Handler:           idle.watch(api.New(h)),
+		Handler:           idle.watch(observe(api.New(h), h, log)),
+		ConnContext:       withPeer,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    api.MaxHeader,
@@ -220,17 +221,6 @@ func takeLock(home string) (*session.Lock, error) {
 		return nil, homeError(home, err)
 	}
 	return lock, nil
-}
-
-// openLog opens the log to append to. One that has grown is kept as .1 and
-// begun anew, so that both together stay small.
-func openLog(path string) (io.WriteCloser, error) {
-	if fi, err := os.Stat(path); err == nil && fi.Size() > maxLog {
-		if err := os.Rename(path, path+".1"); err != nil {
-			return nil, err
-		}
-	}
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 }
 
 // idle makes an auto-started daemon leave when it is not needed.

@@ -34,10 +34,15 @@ type Options struct {
 type Host struct {
 	Options
 	started time.Time
+	meter   meter
 }
 
 // New makes a Host. It starts nothing.
-func New(o Options) *Host { return &Host{Options: o, started: time.Now()} }
+func New(o Options) *Host {
+	h := &Host{Options: o, started: time.Now()}
+	o.Store.Retired = h.meter.retire
+	return h
+}
 
 func (h *Host) checkName(agent, label string) error {
 	if err := conch.CheckAgent(agent); err != nil {

@@ -146,6 +146,7 @@ func (k *Keeper) dropQueued(c *command) {
 		Shell: conch.ShellReport{Restored: []string{}, Lost: []string{}}}
 	close(c.began)
 	close(c.done)
+	k.account(c)
 }
 
 func (k *Keeper) queueTimeout(c *command) {

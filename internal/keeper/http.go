@@ -37,6 +37,7 @@ func (k *Keeper) handler() http.Handler {
 	mux.HandleFunc("GET "+base+"/tape", k.getTape)
 	mux.HandleFunc("GET "+base+"/log", k.getLog)
 	mux.HandleFunc("GET "+base+"/env", k.getEnv)
+	mux.HandleFunc("GET "+base+"/stats", k.getStats)
 	for _, b := range []string{base, "/v1"} {
 		mux.HandleFunc("GET "+b+"/commands/{id}", k.getCommand)
 		mux.HandleFunc("GET "+b+"/commands/{id}/output", k.getOutput)

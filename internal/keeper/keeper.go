@@ -22,6 +22,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/history"
+	"github.com/conchsh/conch/internal/metrics"
 	"github.com/conchsh/conch/internal/proc"
 	"github.com/conchsh/conch/internal/shell"
 	"github.com/conchsh/conch/internal/sock"
@@ -126,7 +127,8 @@ type Keeper struct {
 
 	controls controls
 	clients  atomic.Int64 // connections of clients
-	socket   string       // where daemons connect
+	count    metrics.Session
+	socket   string // where daemons connect
 }
 
 // Main is the process: it opens the session in dir, says so on standard output,
@@ -136,7 +138,7 @@ func Main(dir, version string) int {
 	// trade a little work for memory.
 	debug.SetGCPercent(50)
 	proc.Detach()
-	k := &Keeper{dir: dir, home: filepath.Dir(filepath.Dir(dir)), version: version, log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	k := &Keeper{dir: dir, home: filepath.Dir(filepath.Dir(dir)), version: version, log: openLog(dir),
 		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), forks: make(chan func()), dying: map[int]bool{}}
 	ctl, err := k.open()
 	if err != nil {

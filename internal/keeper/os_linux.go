@@ -43,3 +43,6 @@ func setPipeSize(fd, n int) { unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, n) }
 
 // clockBoot counts from the machine's start, like processes' ages.
 const clockBoot = unix.CLOCK_BOOTTIME
+
+// dupOnto makes to another name of fd.
+func dupOnto(fd, to int) { unix.Dup3(fd, to, 0) }

@@ -70,3 +70,6 @@ func setPipeSize(fd, n int) {}
 
 // clockBoot counts from the machine's start, like processes' ages.
 const clockBoot = unix.CLOCK_MONOTONIC
+
+// dupOnto makes to another name of fd.
+func dupOnto(fd, to int) { unix.Dup2(fd, to) }

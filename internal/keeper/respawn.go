@@ -75,6 +75,7 @@ func (k *Keeper) ensureShell(c *command) error {
 		return storageError(err)
 	}
 	k.sh = sh
+	k.count.ShellStarts.Add(1)
 	k.told = false
 	k.armed = true
 	k.changed()
@@ -153,7 +154,7 @@ func (k *Keeper) onShellDeath(ws syscall.WaitStatus) {
 	k.drain(c.err)
 	if c.ending == nil && !k.opened(c.out) {
 		k.failures++
-		k.log.Warn("shell died before the command ran", "status", int(ws), "ready", ready, "noise", string(k.noise[1]))
+		k.log.Warn("shell died before the command ran", "status", int(ws), "ready", ready)
 		k.closeStream(c.out)
 		k.closeStream(c.err)
 		c.report = *k.deathReport(ready)

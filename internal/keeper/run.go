@@ -273,6 +273,11 @@ func (k *Keeper) take(s *stream, b []byte) {
 		return
 	}
 	s.bytes += int64(len(b))
+	if s.kind == tape.Stdout {
+		k.count.Stdout.Add(int64(len(b)))
+	} else {
+		k.count.Stderr.Add(int64(len(b)))
+	}
 	if room := headSize - len(s.head); room > 0 && c.status == conch.StatusRunning {
 		s.head = append(s.head, b[:min(room, len(b))]...)
 	}
@@ -378,7 +383,7 @@ func (k *Keeper) spoke() bool {
 
 // notRun starts the shell again and the command once more.
 func (k *Keeper) notRun(c *command, reason string) {
-	k.log.Warn("command did not run", "command", c.id, "reason", reason, "noise", string(k.noise[1]))
+	k.log.Warn("command did not run", "command", c.id, "reason", reason)
 	k.closeStream(c.out)
 	k.closeStream(c.err)
 	noise := string(k.noise[1])
@@ -544,6 +549,7 @@ func (k *Keeper) clearUp() {
 		return
 	}
 	k.after = nil
+	k.account(c)
 	k.lastActive = time.Now()
 	k.trimAt = k.lastActive.Add(trimAfter)
 	k.index.Forget(k.tape.Oldest())
@@ -578,6 +584,7 @@ func (k *Keeper) refuse(c *command, err error) {
 	c.status = conch.StatusDone
 	close(c.began)
 	close(c.done)
+	k.account(c)
 }
 
 // background counts the command's processes that still run.

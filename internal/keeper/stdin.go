@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/metrics"
 )
 
 // stdin is a command's standard input when it has one. The shell opens the FIFO
@@ -27,6 +28,8 @@ type stdin struct {
 	stop sync.Once
 	path string
 	data []byte // given whole
+
+	count *metrics.Counter // set by open; bytes written are added
 }
 
 func newStdin(q conch.ExecRequest) *stdin {
@@ -36,7 +39,7 @@ func newStdin(q conch.ExecRequest) *stdin {
 
 // open makes the FIFO for this attempt and starts waiting for the shell to open it.
 func (s *stdin) open(k *Keeper) (string, error) {
-	s.path = filepath.Join(k.runDir, "i")
+	s.path, s.count = filepath.Join(k.runDir, "i"), &k.count.Stdin
 	if err := os.Remove(s.path); err != nil && !os.IsNotExist(err) {
 		return "", err
 	}
@@ -52,7 +55,8 @@ func (s *stdin) open(k *Keeper) (string, error) {
 		}
 		s.once(f)
 		if s.data != nil {
-			f.Write(s.data) // a reader that has gone does not want the rest
+			n, _ := f.Write(s.data) // a reader that has gone does not want the rest
+			s.count.Add(int64(n))
 			f.Close()
 		}
 	}()
@@ -109,6 +113,7 @@ func (s *stdin) write(r io.Reader, offset int64, closeAfter bool, done <-chan st
 	}
 	n, err := io.Copy(s.file, r)
 	s.offset += n
+	s.count.Add(n)
 	if err != nil {
 		if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
 			return s.offset, gone

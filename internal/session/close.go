@@ -9,6 +9,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/fault"
+	"github.com/conchsh/conch/internal/metrics"
 	"github.com/conchsh/conch/internal/proc"
 )
 
@@ -79,6 +80,14 @@ func (s *Session) end(ctx context.Context) (Ended, error) {
 	}
 	// One that was stopped would not hear us.
 	proc.Signal(proc.ID{PID: l.keeper.PID, Start: l.keeper.Start}, syscall.SIGCONT)
+	if s.st.Retired != nil {
+		sctx, cancel := context.WithTimeout(ctx, time.Second)
+		var st metrics.Stats
+		if s.call(sctx, l, http.MethodGet, "/stats", &st) == nil {
+			s.st.Retired(s.countKey(l), st)
+		}
+		cancel()
+	}
 	var answer Ended
 	if err := s.call(ctx, l, http.MethodPost, "/shutdown", &answer); err != nil {
 		s.st.log.Warn("close: keeper did not shut down", "session", s.spec.ID, "err", err)

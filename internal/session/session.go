@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/metrics"
 	"github.com/conchsh/conch/internal/sock"
 )
 
@@ -87,6 +88,9 @@ func (s *Session) Handover(c syscall.Conn, head []byte) error {
 		return conch.Errorf(conch.NotRunning, "the session's keeper is not running").Retry()
 	}
 	err := l.hand(c, head)
+	if err == nil {
+		s.st.Handovers.Add(1)
+	}
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, net.ErrClosed) {
 		// The keeper is dead and the reader of ctl has yet to hear of it. A
 		// caller that tries again must get the next keeper, not this link.
@@ -245,6 +249,21 @@ func (s *Session) Env(ctx context.Context) (map[string]string, error) {
 		delete(out.Env, k)
 	}
 	return out.Env, nil
+}
+
+// Stats asks the keeper what it has counted; key is another for every keeper.
+// A session without one, or with one too old to count, has none.
+func (s *Session) Stats(ctx context.Context) (st metrics.Stats, key string, ok bool) {
+	l := s.link.Load()
+	if l == nil {
+		return st, "", false
+	}
+	err := s.call(ctx, l, http.MethodGet, "/stats", &st)
+	return st, s.countKey(l), err == nil
+}
+
+func (s *Session) countKey(l *link) string {
+	return fmt.Sprintf("%s.%d.%d", s.spec.ID, l.keeper.PID, l.keeper.Start)
 }
 
 // Ended reports what closing a session took.

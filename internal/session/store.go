@@ -30,6 +30,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/config"
+	"github.com/conchsh/conch/internal/metrics"
 	"github.com/conchsh/conch/internal/sock"
 )
 
@@ -47,6 +48,12 @@ type Options struct {
 
 // A Store holds the sessions of one home.
 type Store struct {
+	// Handovers and Deaths count connections given to keepers, and keepers that
+	// died; Retired, set before any session is closed, gets the last counts of
+	// a keeper that is about to end.
+	Handovers, Deaths metrics.Counter
+	Retired           func(key string, st metrics.Stats)
+
 	home, exe string
 	log       *slog.Logger
 	config    config.Config
@@ -403,4 +410,11 @@ func newID() string {
 
 func errLeaving() error {
 	return conch.Errorf(conch.NotRunning, "the daemon is shutting down").Hint("try again; it starts anew").Retry()
+}
+
+// Leaving reports whether no new session can be made any more.
+func (st *Store) Leaving() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.held || st.ctx.Err() != nil
 }

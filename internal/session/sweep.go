@@ -146,6 +146,15 @@ func (s *Session) lost(l *link) {
 	}
 	defer lock.Unlock()
 	s.reap(l)
+	if k, _ := readKeeper(s.dir); k == nil {
+		// It took its record with it: it let its idle session go.
+		s.st.log.Info("session asleep", "session", s.spec.ID, "label", s.spec.Label, "pid", l.keeper.PID)
+		if _, err := s.sweep(s.st.ctx); err != nil {
+			s.st.log.Error("sweep", "session", s.spec.ID, "err", err)
+		}
+		return
+	}
+	s.st.Deaths.Add(1)
 	s.st.log.Warn("keeper died", "session", s.spec.ID, "label", s.spec.Label, "pid", l.keeper.PID)
 	rep, err := s.sweep(s.st.ctx)
 	if err != nil {

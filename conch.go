@@ -16,12 +16,14 @@ import (
 // an older peer would misread raises it.
 const ProtocolVersion = 1
 
-// OldestProtocol is the oldest protocol of a keeper that a daemon still talks
-// to. Keepers outlive daemons: a new daemon finds those that older ones started.
+// OldestProtocol is the oldest protocol that is still understood. Keepers outlive
+// daemons: a new daemon finds those that older ones started, and what it asks of
+// one must be in that one's protocol. A call that is younger than this is asked
+// only of peers that have it, or its failure is expected (Session.Stats).
 const OldestProtocol = 1
 
-// Speaks reports whether this conch can talk to a keeper of a protocol. A newer
-// one says that it would be misread.
+// Speaks reports whether this conch can talk to a peer of a protocol. A newer one
+// says by its number that it would be misread.
 func Speaks(protocol int) bool { return protocol >= OldestProtocol && protocol <= ProtocolVersion }
 
 // DefaultLabel is the session used when neither -s nor $CONCH_SESSION names one.

@@ -219,7 +219,7 @@ func (c *Client) send(req *http.Request, k call) (*http.Response, error) {
 // checkProtocol refuses an answer that this client might misread.
 func checkProtocol(resp *http.Response, k call) error {
 	got := resp.Header.Get("Conch-Protocol")
-	if k.anyVersion || got == strconv.Itoa(conch.ProtocolVersion) {
+	if n, err := strconv.Atoi(got); k.anyVersion || err == nil && conch.Speaks(n) {
 		return nil
 	}
 	if got == "" {

@@ -66,7 +66,7 @@ func New(h *host.Host) http.Handler {
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(HeaderProtocol, strconv.Itoa(conch.ProtocolVersion))
 	w.Header().Set(HeaderVersion, s.h.Version)
-	if v := r.Header.Get(HeaderProtocol); v != "" && v != strconv.Itoa(conch.ProtocolVersion) {
+	if v := r.Header.Get(HeaderProtocol); v != "" && !speaks(v) {
 		fail(w, conch.Errorf(conch.VersionMismatch, "the daemon (conch %s) speaks protocol %d, the client %s", s.h.Version, conch.ProtocolVersion, v).
 			Hint("conch down stops the daemon; the next command starts one of its own version"))
 		return
@@ -77,6 +77,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mux.ServeHTTP(w, r)
+}
+
+// speaks reports whether a peer's header names a protocol that this conch knows.
+func speaks(header string) bool {
+	n, err := strconv.Atoi(header)
+	return err == nil && conch.Speaks(n)
 }
 
 // answer turns a function into a handler: its value is the body, its error the

@@ -41,8 +41,10 @@ func (s *Session) build(ctx context.Context) error {
 	if err != nil {
 		s.gone = true
 		s.st.forget(s)
-		if gerr := s.removeGroup(context.WithoutCancel(ctx)); gerr != nil {
-			s.st.log.Warn("remove group", "session", s.spec.ID, "err", gerr)
+		// A keeper that was started and could not be used has been ended, and
+		// has left what it made outside the directory.
+		if gerr := errors.Join(s.removeGroup(context.WithoutCancel(ctx)), removeRunFiles(s.st.home, s.spec.ID)); gerr != nil {
+			s.st.log.Warn("remove", "session", s.spec.ID, "err", gerr)
 		}
 		if rerr := os.RemoveAll(s.dir); rerr != nil {
 			s.st.log.Warn("remove", "dir", s.dir, "err", rerr)
@@ -200,10 +202,10 @@ func (s *Session) connect(ctx context.Context) (*link, error) {
 	if k == nil {
 		return nil, errors.New("the keeper has not written its record")
 	}
-	if k.Protocol != conch.ProtocolVersion {
-		return nil, conch.Errorf(conch.VersionMismatch, "the keeper of session %s speaks protocol %d (conch %s), this daemon %d",
-			s.spec.Label, k.Protocol, k.Version, conch.ProtocolVersion).
-			Hint("conch close %s ends it; a new session gets a keeper of this version", s.spec.Label)
+	if !conch.Speaks(k.Protocol) {
+		return nil, conch.Errorf(conch.VersionMismatch, "the keeper of session %s speaks protocol %d (conch %s), this daemon %d to %d",
+			s.spec.Label, k.Protocol, k.Version, conch.OldestProtocol, conch.ProtocolVersion).
+			Hint("its commands run on; conch %s can use it, or conch close %s ends it and a new session gets a keeper of this version", k.Version, s.spec.Label)
 	}
 	ctl, err := sock.Dial(ctx, k.Socket)
 	if err != nil {

@@ -39,6 +39,7 @@ const (
 	Unsupported      Kind = "unsupported"
 	ShellFailed      Kind = "shell_failed"
 	LimitReached     Kind = "limit_reached"
+	Damaged          Kind = "damaged"
 	Unresponsive     Kind = "daemon_unresponsive"
 	InvalidConfig    Kind = "invalid_config"
 	Internal         Kind = "internal"
@@ -88,7 +89,7 @@ func AsError(err error) *Error {
 // HTTPStatus is the status code an error kind travels under.
 func (k Kind) HTTPStatus() int {
 	switch k {
-	case InvalidLabel, InvalidAgent, InvalidEnv, InvalidRequest, InvalidCommand:
+	case InvalidLabel, InvalidAgent, InvalidEnv, InvalidRequest, InvalidCommand, Damaged:
 		return http.StatusBadRequest
 	case TooLarge:
 		return http.StatusRequestEntityTooLarge

@@ -81,7 +81,7 @@ Exit status: the command's own; 124 timed out; 125 conch itself failed;
 	root.AddCommand(
 		newExec(a), newInterrupt(a), newHistory(a), newOutput(a),
 		newNew(a), newSessions(a), newReset(a), newClose(a), newPrune(a), newLog(a),
-		newUp(a), newDown(a), newStatus(a), newDoctor(a), newBench(), newVersion(),
+		newUp(a), newDown(a), newStatus(a), newDoctor(a), newBackup(a), newRestore(a), newBench(), newVersion(),
 	)
 	return root
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"log/slog"
 	"net"
@@ -339,7 +340,7 @@ func (k *Keeper) openTape() error {
 	k.next = k.index.Last() + 1
 	// Every keeper of a session marks its processes alike, so that a sweep
 	// after its death finds those of every life.
-	k.mark = markOf(k.spec.ID)
+	k.mark = markOf(k.home, k.spec.ID)
 	return nil
 }
 
@@ -362,14 +363,13 @@ func (k *Keeper) loadState() {
 	}
 }
 
-// markOf makes the 32 bits of a session's process marks from its id, which is
-// eight letters of five bits.
-func markOf(id string) uint32 {
-	var v uint64
-	for _, c := range id {
-		v = v<<5 | uint64(strings.IndexRune("abcdefghijklmnopqrstuvwxyz234567", c)&31)
-	}
-	return uint32(v) ^ uint32(v>>32)*0x9e3779b9
+// markOf makes the 32 bits of a session's process marks from its home and its id:
+// a home that was restored from another's backup has sessions with the same ids,
+// and their processes are not to be taken for each other's.
+func markOf(home, id string) uint32 {
+	h := fnv.New32a()
+	io.WriteString(h, home+"\x00"+id)
+	return h.Sum32()
 }
 
 // append puts a frame on the tape and into the index.

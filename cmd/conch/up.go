@@ -1,29 +1,42 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/client"
 	"github.com/conchsh/conch/internal/daemon"
+	"github.com/conchsh/conch/internal/service"
 )
 
 func newUp(a *app) *cobra.Command {
-	var foreground bool
+	var foreground, install, uninstall bool
 	cmd := &cobra.Command{
-		Use:     "up [--foreground]",
+		Use:     "up [--foreground | --install | --uninstall]",
 		GroupID: groupDaemon,
 		Short:   "Start the daemon",
 		Long: `Start the daemon in the background and return when it serves. Other verbs start
-it by themselves; one that was started so leaves when nothing is left to do.`,
+it by themselves; one that was started so leaves when nothing is left to do.
+
+--install has systemd (or launchd) start it at every login and restart it if it
+fails. Sessions are not ended with the service. --uninstall undoes that.`,
 		Args: words(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if foreground && (install || uninstall) || install && uninstall {
+				return conch.Errorf(conch.InvalidRequest, "--foreground, --install and --uninstall exclude each other")
+			}
 			if foreground {
 				return serve(cmd.Context(), daemon.Options{Ready: func() {
 					fmt.Fprintln(os.Stderr, "conch: serving; Ctrl-C stops the daemon and leaves sessions running")
 				}})
+			}
+			if install || uninstall {
+				return a.service(cmd.Context(), uninstall)
 			}
 			c := a.client(client.Options{})
 			started, err := c.Start(cmd.Context())
@@ -42,6 +55,60 @@ it by themselves; one that was started so leaves when nothing is left to do.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&install, "install", false, "have the system start the daemon at every login")
+	cmd.Flags().BoolVar(&uninstall, "uninstall", false, "undo --install")
 	cmd.Flags().BoolVar(&foreground, "foreground", false, "run the daemon in this process")
 	return cmd
+}
+
+// service installs the daemon as one of the system's, or takes it out again.
+func (a *app) service(ctx context.Context, remove bool) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return conch.Errorf(conch.Internal, "cannot find my own executable: %v", err)
+	}
+	c := a.client(client.Options{})
+	home := ""
+	if os.Getenv("CONCH_HOME") != "" || os.Getenv("XDG_STATE_HOME") != "" { // which the service would not have
+		if home, err = c.Home(); err != nil {
+			return err
+		}
+	}
+	s := service.New(exe, home)
+	var in service.Installed
+	if remove {
+		in, err = s.Uninstall(ctx)
+	} else {
+		in, err = s.Install(ctx, func(ctx context.Context) error {
+			// The home has one daemon; its sessions go on.
+			if err := c.Shutdown(ctx, false); err != nil && !errors.Is(err, conch.NotRunning) {
+				return err
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return err
+	}
+	path := harmless(in.Path)
+	switch {
+	case remove && !in.Changed:
+		fmt.Println("not installed")
+	case remove:
+		fmt.Printf("removed %s\n", path)
+	case in.Changed:
+		fmt.Printf("wrote %s\n", path)
+	default:
+		fmt.Printf("%s is as it should be\n", path)
+	}
+	if in.Running {
+		fmt.Println("the daemon runs and starts at every login (without one: loginctl enable-linger)")
+	}
+	if len(in.Todo) > 0 {
+		fmt.Printf("the rest could not be done from here (%s); run:\n", harmless(in.Why))
+		for _, line := range in.Todo {
+			fmt.Println("  " + harmless(line))
+		}
+	}
+	return nil
 }

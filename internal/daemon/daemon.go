@@ -76,6 +76,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer stop()
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
+	manager := newNotifier()
 
 	home, err := openHome(o.Home)
 	if err != nil {
@@ -161,6 +162,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if o.Ready != nil {
 		o.Ready()
 	}
+	manager.say("READY=1")
 
 	var tending sync.WaitGroup
 	tending.Go(func() { h.Tend(ctx, log) }) // ends with ctx
@@ -181,6 +183,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		srv.Close()
 		return fmt.Errorf("serving %s: %w", path, err)
 	}
+	manager.say("STOPPING=1")
 	// The record first, so that nobody is sent to a socket that is going away.
 	os.Remove(record)
 	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)

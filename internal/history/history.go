@@ -33,9 +33,35 @@ type Exit struct {
 	Lost bool `json:"lost,omitempty"`
 }
 
+// Brief is what an Index keeps of an Exit. The rest is read from the tape when
+// asked for: a session may have had a hundred thousand commands, and its keeper
+// holds them all in memory.
+type Brief struct {
+	Code                              int // with Seen
+	Seen, TimedOut, Interrupted, Lost bool
+	Signal                            *string
+}
+
+// ExitCode is nil where nobody saw one.
+func (b *Brief) ExitCode() *int {
+	if !b.Seen {
+		return nil
+	}
+	code := b.Code
+	return &code
+}
+
+func (ex *Exit) brief() *Brief {
+	b := &Brief{Signal: ex.Signal, TimedOut: ex.TimedOut, Interrupted: ex.Interrupted, Lost: ex.Lost}
+	if ex.ExitCode != nil {
+		b.Code, b.Seen = *ex.ExitCode, true
+	}
+	return b
+}
+
 // keepText bounds the command text kept in memory; longer ones are read from the
 // tape when asked for.
-const keepText = 4 << 10
+const keepText = 256
 
 // An Entry is one command in an Index.
 type Entry struct {
@@ -47,7 +73,8 @@ type Entry struct {
 	Started  time.Time
 	Ended    time.Time
 	Out, Err int64
-	Exit     *Exit
+	Exit     *Brief
+	ExitAt   tape.Cursor // the Exit frame
 }
 
 // An Index holds the commands of one tape, oldest first.
@@ -100,7 +127,7 @@ func (x *Index) Add(f tape.Frame, n int, from, to tape.Cursor) {
 		}
 		var ex Exit
 		_ = json.Unmarshal(f.Data, &ex)
-		x.Close(e, &ex, time.Unix(0, f.Time).UTC(), to)
+		x.Close(e, &ex, time.Unix(0, f.Time).UTC(), from, to)
 	case tape.Stdout:
 		if e != nil {
 			e.Out += int64(n)
@@ -127,8 +154,8 @@ func (x *Index) Open(n uint32, text string, started time.Time, from, to tape.Cur
 }
 
 // Close is Add for an Exit frame by somebody who knows what it says.
-func (x *Index) Close(e *Entry, ex *Exit, ended time.Time, to tape.Cursor) {
-	e.Exit, e.Ended, e.Status, e.To = ex, ended, conch.StatusDone, to
+func (x *Index) Close(e *Entry, ex *Exit, ended time.Time, at, to tape.Cursor) {
+	e.Exit, e.ExitAt, e.Ended, e.Status, e.To = ex.brief(), at, ended, conch.StatusDone, to
 	if ex.Lost {
 		e.Status = conch.StatusLost
 	}
@@ -186,7 +213,7 @@ func (x *Index) Describe(e *Entry, text func(*Entry) string) conch.HistoryEntry 
 	if e.Exit != nil {
 		ended := e.Ended
 		h.EndedAt = &ended
-		h.ExitCode, h.Signal, h.TimedOut, h.Interrupted = e.Exit.ExitCode, e.Exit.Signal, e.Exit.TimedOut, e.Exit.Interrupted
+		h.ExitCode, h.Signal, h.TimedOut, h.Interrupted = e.Exit.ExitCode(), e.Exit.Signal, e.Exit.TimedOut, e.Exit.Interrupted
 	}
 	return h
 }
@@ -200,6 +227,19 @@ func Text(r *tape.Reader) string {
 	var s Start
 	_ = json.Unmarshal(f.Data, &s)
 	return s.Command
+}
+
+// ReadExit reads a command's whole end from its Exit frame (Entry.ExitAt).
+func ReadExit(r *tape.Reader) (Exit, error) {
+	var ex Exit
+	f, err := r.Next()
+	if err != nil {
+		return ex, err
+	}
+	if f.Kind != tape.Exit {
+		return ex, conch.Errorf(conch.OutputGone, "the end of the command is no longer on the tape")
+	}
+	return ex, json.Unmarshal(f.Data, &ex)
 }
 
 // LostExit is the Exit frame for a command that nobody saw the end of.

@@ -2,6 +2,8 @@ package history
 
 import (
 	"encoding/json"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -72,4 +74,30 @@ func TestScan(t *testing.T) {
 	if h := x.Describe(x.Get(2), nil); h.Status != conch.StatusLost || h.ExitCode != nil {
 		t.Errorf("%+v", h)
 	}
+}
+
+// A command costs an index little, however much its end says.
+func TestIndexIsSmall(t *testing.T) {
+	const n = 20_000
+	zero, cwd := 0, strings.Repeat("/dir", 50)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	x := New("aaaaaaaa", "main")
+	for i := range uint32(n) {
+		e := x.Open(i+1, "make -j8 test", time.Unix(0, 1), tape.Cursor{}, tape.Cursor{})
+		id := conch.NewCommandID("aaaaaaaa", i+1)
+		x.Close(e, &Exit{Result: conch.Result{ExitCode: &zero, CommandID: id, Cwd: cwd + strconv.Itoa(int(i)), Shell: conch.ShellReport{Restored: []string{"cwd"}}}}, time.Unix(0, 2), tape.Cursor{}, tape.Cursor{})
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	each := int64(after.HeapAlloc-before.HeapAlloc) / n
+	t.Logf("%d bytes a command", each)
+	if each > 360 {
+		t.Errorf("a command takes %d bytes", each)
+	}
+	if d := x.Describe(x.Get(n), nil); d.ExitCode == nil || *d.ExitCode != 0 {
+		t.Errorf("%+v", d)
+	}
+	runtime.KeepAlive(x)
 }

@@ -346,6 +346,13 @@ func (k *Keeper) lookup(id conch.CommandID) (e history.Entry, live *command, h c
 	return e, live, h, err
 }
 
+// readExit is the whole end of a command, from the tape.
+func (k *Keeper) readExit(e *history.Entry) (history.Exit, error) {
+	r := k.tape.NewReader(e.ExitAt)
+	defer r.Close()
+	return history.ReadExit(r)
+}
+
 func (k *Keeper) longText(e *history.Entry) string {
 	r := k.tape.NewReader(e.From)
 	defer r.Close()
@@ -402,7 +409,12 @@ func (k *Keeper) getCommand(w http.ResponseWriter, r *http.Request) {
 		sendError(w, conch.Errorf(conch.CommandNotFound, "command %s has no result", id))
 		return
 	}
-	res := e.Exit.Result
+	ex, err := k.readExit(&e)
+	if err != nil {
+		sendError(w, err)
+		return
+	}
+	res := ex.Result
 	if err := k.readStreams(&res, e, limit); err != nil {
 		sendError(w, err)
 		return

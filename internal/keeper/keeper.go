@@ -213,7 +213,7 @@ func (k *Keeper) open() (*net.UnixListener, error) {
 		}
 		for _, e := range k.index.Entries() {
 			// Completed, but its state could not be saved (a full disk).
-			if e.N > k.state.Command && e.Status == conch.StatusDone && !k.judge.Quiet(e.Text) {
+			if e.N > k.state.Command && e.Status == conch.StatusDone && !k.judge.Quiet(k.text(e)) {
 				k.pending.Lost = append(k.pending.Lost, "variables", "functions", "options")
 				break
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/fault"
+	"github.com/conchsh/conch/internal/history"
 	"github.com/conchsh/conch/internal/proc"
 	"github.com/conchsh/conch/internal/shell"
 )
@@ -542,12 +543,23 @@ func (k *Keeper) historyFor(c *command) []string {
 	from := max(k.histSynced, len(list)-most)
 	var out []string
 	for _, e := range list[min(from, len(list)):] {
-		if !e.Long && strings.TrimSpace(e.Text) != "" {
-			out = append(out, e.Text)
+		if text := k.text(e); len(text) <= maxHistory && strings.TrimSpace(text) != "" {
+			out = append(out, text)
 		}
 	}
 	k.histSynced = len(list)
 	return out
+}
+
+// maxHistory is the longest command that goes into the shell's own history.
+const maxHistory = 4 << 10
+
+// text is a command's whole text.
+func (k *Keeper) text(e *history.Entry) string {
+	if e.Long {
+		return k.longText(e)
+	}
+	return e.Text
 }
 
 func without(list []string, word string) []string {

@@ -519,8 +519,8 @@ func (k *Keeper) giveOut(c *command) {
 	b, _ := json.Marshal(ex)
 	fault.Point("keeper.before-exit")
 	now := time.Now()
-	if _, err := k.record(tape.Frame{Time: now.UnixNano(), Command: c.n, Kind: tape.Exit, Data: b}); err == nil {
-		k.index.Close(c.entry, ex, now.UTC(), k.tape.End())
+	if at, err := k.record(tape.Frame{Time: now.UnixNano(), Command: c.n, Kind: tape.Exit, Data: b}); err == nil {
+		k.index.Close(c.entry, ex, now.UTC(), at, k.tape.End())
 	} else if c.failed == nil {
 		c.failed = storageError(err)
 	}

@@ -192,7 +192,16 @@ func (a *Archive) Result(n uint32, max int64) (conch.Result, error) {
 	}
 	var res conch.Result
 	if e.Exit != nil {
-		res = e.Exit.Result
+		r, err := a.reader(e.ExitAt)
+		if err != nil {
+			return conch.Result{}, err
+		}
+		ex, err := history.ReadExit(r)
+		r.Close()
+		if err != nil {
+			return conch.Result{}, err
+		}
+		res = ex.Result
 	}
 	res.Session, res.CommandID = a.Spec.Label, conch.NewCommandID(a.Spec.ID, n)
 	res.StdoutBytes, res.StderrBytes = e.Out, e.Err

@@ -32,7 +32,9 @@ type Options struct {
 	Version string   // of it, for the report
 	Only    []string // names of parts; empty: all
 	Seq     int      // runs of `seq 1 5000`; 0: 500, or 8 when quick
-	Quick   bool     // a few rounds of everything: proves that it works, not how fast
+	// Sessions is how many idle ones a crowd has; 0: 1,000, or 4 when quick.
+	Sessions int
+	Quick    bool // a few rounds of everything: proves that it works, not how fast
 	// Progress is told which part comes next; nil: nobody is.
 	Progress func(part string)
 }
@@ -98,6 +100,7 @@ func parts() []part {
 		{"new", (*run).newSession},
 		{"daemon", (*run).daemon},
 		{"memory", (*run).memory},
+		{"crowd", (*run).crowd},
 		{"stream", (*run).stream},
 		{"seq", (*run).seq},
 	}

@@ -20,7 +20,7 @@ func newBench() *cobra.Command {
 	var out string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "bench [--quick] [--only NAME] [--seq N] [--out FILE] [--json]",
+		Use:     "bench [--quick] [--only NAME] [--seq N] [--sessions N] [--out FILE] [--json]",
 		GroupID: groupDaemon,
 		Short:   "Measure conch against plain bash on this machine",
 		Long: `Measure latency, throughput, memory and completeness against plain bash, fork and
@@ -31,6 +31,9 @@ change the exit status; output that was not complete does (1).`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("seq") && o.Seq < 1 {
 				return conch.Errorf(conch.InvalidRequest, "--seq %d is not a positive number", o.Seq)
+			}
+			if cmd.Flags().Changed("sessions") && (o.Sessions < 1 || o.Sessions > 2000) {
+				return conch.Errorf(conch.InvalidRequest, "--sessions %d is not between 1 and 2000", o.Sessions)
 			}
 			return words()(cmd, args)
 		},
@@ -43,6 +46,7 @@ change the exit status; output that was not complete does (1).`,
 	fl.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	fl.StringSliceVar(&o.Only, "only", nil, "measure only `NAME`: "+strings.Join(bench.Parts(), ", ")+" (repeatable)")
 	fl.IntVar(&o.Seq, "seq", 0, "run seq 1 5000 `N` times (default 500; 10000 for the full proof)")
+	fl.IntVar(&o.Sessions, "sessions", 0, "have `N` idle sessions in the crowd (default 1000)")
 	fl.BoolVar(&o.Quick, "quick", false, "a few rounds of each: shows that it works, not how fast")
 	return cmd
 }

@@ -186,7 +186,7 @@ func unpack(r io.Reader, dir string) (Summary, error) {
 			}
 			continue
 		}
-		if !allowed.MatchString(h.Name) {
+		if !allowed(h.Name) {
 			return Summary{}, fmt.Errorf("%q is no name of conch's", h.Name)
 		}
 		if _, twice := got[h.Name]; twice {

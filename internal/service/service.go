@@ -7,9 +7,7 @@
 package service
 
 import (
-	"bytes"
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -104,11 +102,8 @@ func quoteUnit(s string, command bool) string {
 }
 
 func (s Service) plist() string {
-	text := func(v string) string {
-		var b bytes.Buffer
-		xml.EscapeText(&b, []byte(v))
-		return b.String()
-	}
+	// Not encoding/xml: its tables would be made by every process of conch.
+	text := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace
 	env := ""
 	if s.Home != "" {
 		env = "  <key>EnvironmentVariables</key>\n  <dict><key>CONCH_HOME</key><string>" + text(s.Home) + "</string></dict>\n"

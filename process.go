@@ -72,7 +72,8 @@ type Process struct {
 	StdoutBytes int64 `json:"stdout_bytes"`
 	StderrBytes int64 `json:"stderr_bytes"`
 	// CPUMS is the processor time used, PeakMemory the most memory any one of
-	// its processes had, in bytes. While it runs: as of now, of what is there.
+	// its processes had, in bytes; of a small and short one 0, for not known.
+	// While it runs: as of now, of what is there.
 	CPUMS      float64 `json:"cpu_ms"`
 	PeakMemory int64   `json:"peak_memory_bytes"`
 }

@@ -37,6 +37,10 @@ type process struct {
 	script  *os.File // what the process reads first; it waits for the end of it
 	text    []byte   // what is to be written there
 	lastOut time.Time
+	// The kernel counts the forking keeper's memory into a child's peak. What is not
+	// above floor says nothing; peak is then the most that was seen of it.
+	floor, peak int64
+	peeked      time.Time
 }
 
 // keepEnded is how many ended processes of a session stay listed.
@@ -275,6 +279,7 @@ func (k *Keeper) fork(p *process, prog shell.Program) (err error) {
 		}
 	}
 	mark := proc.MakeMark(k.mark, p.n)
+	_, p.floor = proc.Usage(os.Getpid())
 	var pid int
 	done := make(chan struct{})
 	k.forks <- func() {
@@ -339,7 +344,7 @@ func (k *Keeper) reaped(p *process, ws syscall.WaitStatus, used syscall.Rusage) 
 		res.ExitCode = &code
 	}
 	ex := &history.Exit{Result: res, Used: &history.Used{
-		CPUMS: float64(used.Utime.Nano()+used.Stime.Nano()) / 1e6, PeakMemory: peakMemory(used)}}
+		CPUMS: float64(used.Utime.Nano()+used.Stime.Nano()) / 1e6, PeakMemory: p.peakOf(used)}}
 	b, _ := json.Marshal(ex)
 	now := time.Now()
 	fault.Point("keeper.before-process-exit")
@@ -359,6 +364,23 @@ func (k *Keeper) reaped(p *process, ws syscall.WaitStatus, used syscall.Rusage) 
 	k.trimAt = now.Add(trimAfter)
 	close(p.done)
 	k.forgetEnded(keepEnded)
+}
+
+// peakOf is the most memory of an ended process, as far as it was seen.
+func (p *process) peakOf(used syscall.Rusage) int64 {
+	if m := peakMemory(used); m > p.floor+p.floor/8 {
+		return m
+	}
+	return p.peak
+}
+
+// peek looks at the memory of a process that is alive and has just written.
+func (p *process) peek(now time.Time) {
+	if now.Sub(p.peeked) > 100*time.Millisecond {
+		p.peeked = now
+		_, m := proc.Usage(p.self.PID)
+		p.peak = max(p.peak, m)
+	}
 }
 
 // forgetEnded takes the oldest ended processes off the list, so that at most keep stay.
@@ -425,6 +447,10 @@ func (k *Keeper) describeLive(e *history.Entry, tree []proc.ID) conch.Process {
 			cpu, peak := proc.Usage(id.PID)
 			d.CPUMS += float64(cpu) / 1e6
 			d.PeakMemory = max(d.PeakMemory, peak)
+		}
+		if p := k.procs[e.N]; p != nil {
+			p.peak = max(p.peak, d.PeakMemory)
+			d.PeakMemory = p.peak
 		}
 	}
 	return d

@@ -177,7 +177,8 @@ func (q *Query) answerPage(w http.ResponseWriter, src Source, describe func() (c
 	page := conch.LogPage{Cursor: q.After, Encoding: "utf-8"}
 	full := errors.New("page is full")
 	emit := func(f tape.Frame) error {
-		if n := int64(len(out) + len(errs)); n > 0 && n+int64(len(f.Data)) > q.most {
+		// A cursor stands between frames: lines of one frame stay together.
+		if n := int64(len(out) + len(errs)); n > 0 && f.Seq != page.Cursor && n+int64(len(f.Data)) > q.most {
 			page.More = true
 			return full
 		}

@@ -34,8 +34,7 @@ type process struct {
 	*command
 	name    string
 	self    proc.ID
-	script  *os.File // what the process reads first; it waits for the end of it
-	text    []byte   // what is to be written there
+	gate    *os.File // the process waits for a byte on it, and dies of its end
 	lastOut time.Time
 	// The kernel counts the forking keeper's memory into a child's peak. What is not
 	// above floor says nothing; peak is then the most that was seen of it.
@@ -160,8 +159,8 @@ func decodeRun(w http.ResponseWriter, r *http.Request) (conch.RunRequest, error)
 	return q, checkExec(&conch.ExecRequest{Command: q.Command, Cwd: q.Cwd, Env: q.Env})
 }
 
-// spawn forks the process. It waits, before anything of the user's has run, for its
-// script; release gives it that.
+// spawn forks the process. It waits, before anything of the user's has run, for
+// release.
 func (k *Keeper) spawn(q conch.RunRequest) (*process, error) {
 	if k.blocked {
 		return nil, conch.Errorf(conch.SessionBusy, "session %s is being reset or closed", k.spec.Label).Retry()
@@ -215,8 +214,7 @@ func (k *Keeper) spawn(q conch.RunRequest) (*process, error) {
 	started := time.Now()
 	at, err := k.record(tape.Frame{Time: started.UnixNano(), Command: c.n, Kind: tape.Start, Data: payload})
 	if err != nil {
-		p.script.Close() // nothing has run: bash reads an empty script, but is dead before
-		syscall.Kill(p.self.PID, syscall.SIGKILL)
+		p.gate.Close() // nothing has run, and nothing will
 		unix.Close(c.out.fd)
 		unix.Close(c.err.fd)
 		if c.stdin != nil {
@@ -259,10 +257,15 @@ func (k *Keeper) fork(p *process, prog shell.Program) (err error) {
 	if err != nil {
 		return err
 	}
-	scrR, scrW, err := pair()
+	gateR, gateW, err := pair()
 	if err != nil {
 		return err
 	}
+	scr, err := k.scriptFile(script)
+	if err != nil {
+		return storageError(err)
+	}
+	defer scr.Close()
 	var inR, inW int
 	if p.req.OpenStdin {
 		inR, inW, err = pair()
@@ -273,7 +276,7 @@ func (k *Keeper) fork(p *process, prog shell.Program) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, fd := range []int{inR, outW, errW, scrR} { // our own ends never block
+	for _, fd := range []int{inR, outW, errW, gateR} { // our own ends never block
 		if err := unix.SetNonblock(fd, false); err != nil {
 			return err
 		}
@@ -291,7 +294,7 @@ func (k *Keeper) fork(p *process, prog shell.Program) (err error) {
 			k.log.Warn("cannot mark processes", "err", err)
 		}
 		pid, err = syscall.ForkExec(k.bash, argv, &syscall.ProcAttr{
-			Dir: prog.Cwd, Env: env, Files: []uintptr{uintptr(inR), uintptr(outW), uintptr(errW), uintptr(scrR)},
+			Dir: prog.Cwd, Env: env, Files: []uintptr{uintptr(inR), uintptr(outW), uintptr(errW), scr.Fd(), uintptr(gateR)},
 			Sys: &syscall.SysProcAttr{Setsid: true},
 		})
 		_ = proc.SetMark(os.Getpid(), 0)
@@ -300,7 +303,7 @@ func (k *Keeper) fork(p *process, prog shell.Program) (err error) {
 	if err != nil {
 		return conch.Errorf(conch.ShellFailed, "the process could not be started: %v", err).Retry()
 	}
-	for _, fd := range []int{inR, outW, errW, scrR} {
+	for _, fd := range []int{inR, outW, errW, gateR} {
 		unix.Close(fd)
 	}
 	if k.sh != nil {
@@ -310,21 +313,41 @@ func (k *Keeper) fork(p *process, prog shell.Program) (err error) {
 	p.self.PID = pid
 	p.out = &stream{fd: outR, kind: tape.Stdout, cmd: p.command}
 	p.err = &stream{fd: errR, kind: tape.Stderr, cmd: p.command}
-	p.script, p.text = os.NewFile(uintptr(scrW), "script"), script
+	p.gate = os.NewFile(uintptr(gateW), "gate")
 	if p.req.OpenStdin {
 		p.stdin = pipeStdin(os.NewFile(uintptr(inW), "stdin"))
 	}
 	return nil
 }
 
+// scriptFile is a file without a name that holds a process's first script.
+func (k *Keeper) scriptFile(script []byte) (*os.File, error) {
+	if _, err := os.Stat(k.runDir); err != nil { // taken away, as some systems do at logout
+		if _, err := k.makeRunDir(); err != nil {
+			return nil, err
+		}
+	}
+	path := filepath.Join(k.runDir, "p")
+	os.Remove(path)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	os.Remove(path)
+	if _, err = f.Write(script); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 // release lets the process begin.
 func (p *process) release() {
-	script, text := p.script, p.text
-	p.text = nil
-	go func() { // ends when bash has read it, or is gone
-		script.Write(text)
-		script.Close()
-	}()
+	p.gate.Write([]byte("\n"))
+	p.gate.Close()
 }
 
 // reaped is the end of a process: what it wrote is in its pipes, and is taken before

@@ -227,12 +227,16 @@ func (s *Session) Info(ctx context.Context) (conch.SessionInfo, error) {
 
 // Processes lists the session's background processes, from the keeper if it runs.
 func (s *Session) Processes(ctx context.Context) ([]conch.Process, error) {
+	record := &Archive{Spec: s.spec, tape: filepath.Join(s.dir, tapeDir)}
 	l := s.link.Load()
 	if l == nil {
-		return (&Archive{Spec: s.spec, tape: filepath.Join(s.dir, tapeDir)}).Processes()
+		return record.Processes()
 	}
 	var out []conch.Process
 	err := s.call(ctx, l, http.MethodGet, "/processes", &out)
+	if _, told := errors.AsType[*conch.Error](err); err != nil && !told && ctx.Err() == nil {
+		return record.Processes() // the keeper has just died
+	}
 	return out, err
 }
 

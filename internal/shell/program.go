@@ -19,15 +19,20 @@ type Program struct {
 	Extra map[string]string // on top of the environment
 }
 
-// scriptFD is where a Program's bash finds the script that gives it its state.
-const scriptFD = "3"
+// scriptFD is where a Program's bash finds the script that gives it its state, gateFD
+// the pipe on which it waits for leave to go on.
+const (
+	scriptFD = "3"
+	gateFD   = "4"
+)
 
 // maxArg is the longest text that is passed as an argument; Linux takes 128 KiB.
 const maxArg = 100 << 10
 
 // Launch gives what the program is to be started with: its arguments, its environment,
-// and a script it reads from descriptor 3 before anything else. Until that has been
-// written and closed, bash waits, and nothing of the user's has run.
+// and a script it reads from descriptor 3, a file, before anything else. The script
+// first waits for a byte on descriptor 4, a pipe. If that ends without one, because its
+// writer died, the program dies too, and nothing of the user's has run.
 //
 // The text is bash's own -c argument: line numbers are right, and a simple command
 // takes the place of the shell, as it would in a script's last line, so that signals
@@ -52,7 +57,8 @@ func (p Program) Launch() (argv, env []string, script []byte) {
 			b.WriteString(`\builtin . ` + Quote(p.RC) + " </dev/null\n")
 		}
 	}
-	head := `\builtin exec ` + scriptFD + "<&-\n" + `\builtin unset BASH_ENV;BASH_ARGV0=conch` + "\n"
+	head := `\builtin read -r -n 1 -u ` + gateFD + ` __conch||\builtin kill -9 $$` + "\n" +
+		`\builtin exec ` + scriptFD + "<&- " + gateFD + "<&-\n" + `\builtin unset BASH_ENV __conch;BASH_ARGV0=conch` + "\n"
 	if p.State != nil {
 		p.State.arguments(b)
 	}

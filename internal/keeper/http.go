@@ -267,9 +267,7 @@ func (k *Keeper) postExec(w http.ResponseWriter, r *http.Request) {
 		k.eventsExec(w, r, c)
 	default:
 		if !k.await(r, c) {
-			if c.stdin != nil {
-				k.do(c.stdin.release)
-			}
+			k.clientGone(c)
 		} else {
 			k.sendResult(w, c, q.MaxOutput)
 			http.NewResponseController(w).Flush()

@@ -184,7 +184,9 @@ func (k *Keeper) launch(c *command) {
 	if c.stdin != nil {
 		if c.attempt > 1 {
 			c.stdin.release()
+			dropped := c.stdin.dropped
 			c.stdin = newStdin(c.req)
+			c.stdin.dropped = dropped
 		}
 		path, err := c.stdin.open(k)
 		if err != nil {

@@ -26,9 +26,10 @@ type stdin struct {
 	offset int64
 	closed bool
 
-	stop sync.Once
-	path string
-	data []byte // given whole
+	stop    sync.Once
+	path    string
+	data    []byte // given whole
+	dropped bool   // nobody will write: it ends as soon as it has begun; Keeper.mu guards it
 }
 
 func newStdin(q conch.ExecRequest) *stdin {
@@ -56,6 +57,9 @@ func (s *stdin) open(k *Keeper) (string, error) {
 		return "", storageError(err)
 	}
 	path := s.path
+	if s.dropped {
+		s.drop()
+	}
 	go func() { // ends with the FIFO's reader, or when release lets it through
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
@@ -76,6 +80,21 @@ func (s *stdin) once(f *os.File) {
 		s.file = f
 		close(s.ready)
 	})
+}
+
+// drop ends the input of a command whose writer has gone. One that has not begun yet
+// finds an empty input: its FIFO must be there for the shell to open.
+func (s *stdin) drop() {
+	s.dropped = true
+	if s.path == "" {
+		return
+	}
+	go func() { // ends when the shell has opened its end, or the command is over
+		<-s.ready
+		if s.file != nil {
+			s.file.Close()
+		}
+	}()
 }
 
 // release ends the waiting and the writing when the command is over.

@@ -234,7 +234,7 @@ func TestNoDescriptorIsLeft(t *testing.T) {
 		}
 		return len(entries)
 	}
-	p := bash(t, `trap "" INT; `+catcher+` & sleep 100 & wait`)
+	p := bash(t, `trap "" INT; sleep 100 & `+catcher+` & wait`)
 	p.line(t)
 	before := open()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

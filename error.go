@@ -25,6 +25,10 @@ const (
 	LabelTaken       Kind = "label_taken"
 	AgentNotFound    Kind = "agent_not_found"
 	CommandNotFound  Kind = "command_not_found"
+	ProcessNotFound  Kind = "process_not_found"
+	ProcessEnded     Kind = "process_ended"
+	NameTaken        Kind = "name_taken"
+	LimitReached     Kind = "limit_reached"
 	CommandTimeout   Kind = "command_timeout"
 	QueueTimeout     Kind = "queue_timeout"
 	QueueFull        Kind = "queue_full"
@@ -89,15 +93,15 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusBadRequest
 	case TooLarge:
 		return http.StatusRequestEntityTooLarge
-	case SessionNotFound, CommandNotFound, AgentNotFound:
+	case SessionNotFound, CommandNotFound, ProcessNotFound, AgentNotFound:
 		return http.StatusNotFound
-	case SessionBusy, LabelTaken, StdinClosed, AlreadyRunning:
+	case SessionBusy, LabelTaken, NameTaken, StdinClosed, ProcessEnded, AlreadyRunning:
 		return http.StatusConflict
 	case SessionClosed, OutputGone:
 		return http.StatusGone
 	case CommandTimeout, QueueTimeout:
 		return http.StatusRequestTimeout
-	case QueueFull:
+	case QueueFull, LimitReached:
 		return http.StatusTooManyRequests
 	case PermissionDenied:
 		return http.StatusForbidden

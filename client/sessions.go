@@ -115,11 +115,13 @@ func (c *Client) end(ctx context.Context, u string) (*Gone, error) {
 
 // Pruned says what Prune removed.
 type Pruned struct {
-	Removed int   `json:"removed"`
-	Bytes   int64 `json:"bytes"`
+	Removed   int   `json:"removed"`
+	Bytes     int64 `json:"bytes"`
+	Processes int   `json:"processes"` // ended ones that are not listed any more
 }
 
-// Prune removes what closed sessions left on disk.
+// Prune removes what closed sessions left on disk, and takes ended processes off the
+// lists of open ones.
 func (c *Client) Prune(ctx context.Context) (*Pruned, error) {
 	var p Pruned
 	if err := c.json(ctx, call{method: http.MethodPost, url: daemonURL("/prune", nil)}, &p); err != nil {

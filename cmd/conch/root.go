@@ -75,11 +75,13 @@ Exit status: the command's own; 124 timed out; 125 conch itself failed;
 	})
 	root.AddGroup(
 		&cobra.Group{ID: groupRun, Title: "Run commands:"},
+		&cobra.Group{ID: groupProcess, Title: "Background processes:"},
 		&cobra.Group{ID: groupSession, Title: "Sessions:"},
 		&cobra.Group{ID: groupDaemon, Title: "The daemon:"},
 	)
 	root.AddCommand(
 		newExec(a), newInterrupt(a), newHistory(a), newOutput(a),
+		newRun(a), newPs(a), newLogs(a), newWait(a), newKill(a), newStdin(a),
 		newNew(a), newSessions(a), newReset(a), newClose(a), newPrune(a), newLog(a),
 		newUp(a), newDown(a), newStatus(a), newDoctor(a), newBench(), newVersion(),
 	)
@@ -89,6 +91,7 @@ Exit status: the command's own; 124 timed out; 125 conch itself failed;
 // The groups of `conch help`.
 const (
 	groupRun     = "run"
+	groupProcess = "process"
 	groupSession = "session"
 	groupDaemon  = "daemon"
 )

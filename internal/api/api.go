@@ -50,6 +50,7 @@ func New(h *host.Host) http.Handler {
 		"POST /v1/prune":                          s.prune,
 		"POST /v1/shutdown":                       s.shutdown,
 		"GET /v1/doctor":                          s.doctor,
+		"GET /v1/processes":                       s.processes,
 	} {
 		s.mux.HandleFunc(pattern, answer(f))
 	}
@@ -59,6 +60,9 @@ func New(h *host.Host) http.Handler {
 	s.mux.HandleFunc("/v1/sessions/{agent}/{label}/{rest...}", s.session)
 	s.mux.HandleFunc("GET /v1/commands/{id}", s.command)
 	s.mux.HandleFunc("GET /v1/commands/{id}/{rest...}", s.command)
+	s.mux.HandleFunc("GET /v1/processes/{id}", s.process)
+	s.mux.HandleFunc("GET /v1/processes/{id}/{rest...}", s.process)
+	s.mux.HandleFunc("POST /v1/processes/{id}/{rest...}", s.process)
 	return s
 }
 
@@ -131,11 +135,15 @@ func decode(r *http.Request, v any) error {
 	return conch.Errorf(conch.InvalidRequest, "request body: %v", err)
 }
 
-func (s *server) version(*http.Request) (any, error) { return s.h.About(), nil }
-func (s *server) status(*http.Request) (any, error)  { return s.h.Status(), nil }
-func (s *server) prune(*http.Request) (any, error)   { return s.h.Prune() }
+func (s *server) version(*http.Request) (any, error)  { return s.h.About(), nil }
+func (s *server) status(r *http.Request) (any, error) { return s.h.Status(r.Context()), nil }
+func (s *server) prune(r *http.Request) (any, error)  { return s.h.Prune(r.Context()) }
 
 func (s *server) doctor(r *http.Request) (any, error) { return s.h.Doctor(r.Context()), nil }
+
+func (s *server) processes(r *http.Request) (any, error) {
+	return s.h.Processes(r.Context())
+}
 
 func (s *server) sessions(r *http.Request) (any, error) { return s.h.Sessions(r.Context()), nil }
 

@@ -96,8 +96,9 @@ type Keeper struct {
 	state      *shell.State
 	judge      shell.Judge
 	ckpt       *checkpoint
-	last       int    // $? for the next command
-	cwd        string // logical directory after the last command
+	last       int                 // $? for the next command
+	cwd        string              // logical directory after the last command
+	procs      map[uint32]*process // those that run, by number
 	streams    []*stream
 	hangups    []*hangup
 	settle     bool // a stream of the running command has just ended
@@ -124,13 +125,17 @@ type Keeper struct {
 // limits are what a session may use; each has an error that names it.
 type limits struct {
 	queue     int
+	processes int
 	tapeBytes int64
 }
 
 func readLimits() limits {
-	l := limits{queue: 1000, tapeBytes: 4 << 30}
+	l := limits{queue: 1000, processes: 500, tapeBytes: 4 << 30}
 	if n, err := strconv.Atoi(os.Getenv("CONCH_QUEUE_LIMIT")); err == nil && n >= 0 {
 		l.queue = n
+	}
+	if n, err := strconv.Atoi(os.Getenv("CONCH_PROCESS_LIMIT")); err == nil && n >= 0 {
+		l.processes = n
 	}
 	if n, err := strconv.ParseInt(os.Getenv("CONCH_TAPE_LIMIT"), 10, 64); err == nil && n > 0 {
 		l.tapeBytes = n
@@ -146,7 +151,7 @@ func Main(dir, version string) int {
 	debug.SetGCPercent(50)
 	proc.Detach()
 	k := &Keeper{dir: dir, home: filepath.Dir(filepath.Dir(dir)), version: version, log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), forks: make(chan func()), dying: map[int]bool{}}
+		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), forks: make(chan func()), dying: map[int]bool{}, procs: map[uint32]*process{}}
 	ctl, err := k.open()
 	if err != nil {
 		k.log.Error("keeper cannot start", "err", err)

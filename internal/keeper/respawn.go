@@ -94,7 +94,7 @@ func openWatch(pid int) *proc.ChildWatch {
 func shellEnv() []string {
 	var out []string
 	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, fault.Variable+"=") && !strings.HasPrefix(kv, "CONCH_QUEUE_LIMIT=") && !strings.HasPrefix(kv, "CONCH_TAPE_LIMIT=") {
+		if !strings.HasPrefix(kv, fault.Variable+"=") && !strings.HasPrefix(kv, "CONCH_QUEUE_LIMIT=") && !strings.HasPrefix(kv, "CONCH_PROCESS_LIMIT=") && !strings.HasPrefix(kv, "CONCH_TAPE_LIMIT=") {
 			out = append(out, kv)
 		}
 	}
@@ -265,6 +265,9 @@ func (k *Keeper) deathReport(hadState bool) *conch.ShellReport {
 // others reports whether the session has processes beside the shell that is going.
 func (k *Keeper) others() bool {
 	for _, id := range proc.Tree(os.Getpid()) {
+		if m, ok := proc.MarkOf(id.PID); ok && k.procs[m.Command()] != nil {
+			continue // a process of its own goes on
+		}
 		if !k.dying[id.PID] {
 			return true
 		}

@@ -117,7 +117,7 @@ func (s *Session) start(ctx context.Context) (*link, error) {
 
 // settings are the daemon's own variables that are meant for keepers. They do
 // not go on to the shell.
-var settings = []string{"CONCH_QUEUE_LIMIT", "CONCH_TAPE_LIMIT", fault.Variable}
+var settings = []string{"CONCH_QUEUE_LIMIT", "CONCH_PROCESS_LIMIT", "CONCH_TAPE_LIMIT", fault.Variable}
 
 // spawn runs a keeper and waits until it serves. The keeper has a process
 // session of its own, so that nothing sent to the daemon's group or terminal

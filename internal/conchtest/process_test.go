@@ -368,6 +368,12 @@ func TestWaitForServer(t *testing.T) {
 	if r := waited(h, 1, third, "--port", port, "-t", "60s"); r.Reason != conch.WaitEnded {
 		t.Errorf("%+v", r)
 	}
+	// One that listens on another address only.
+	other := strconv.Itoa(freePort(t))
+	fourth := run(h, strings.Replace(server, "127.0.0.1", "127.9.9.9", 1)+other)
+	if r := waited(h, 0, fourth, "--port", other, "-t", "60s"); r.Reason != conch.WaitPort {
+		t.Errorf("%+v", r)
+	}
 	h.OK("kill", id)
 	if c, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
 		c.Close()

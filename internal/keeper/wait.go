@@ -214,8 +214,22 @@ func (k *Keeper) tryPort(ctx context.Context, p *process, port int, seen *observ
 			return k.ours(p, port, seen)
 		}
 	}
+	// It may listen on another address of this machine only.
+	if ids, _ := proc.Listeners(port); k.owns(p, ids) != 0 {
+		return k.ours(p, port, seen)
+	}
 	seen.set("port %d: %v", port, err)
 	return false
+}
+
+// owns gives the one of ids that is of the process's tree, or 0.
+func (k *Keeper) owns(p *process, ids []proc.ID) int {
+	for _, id := range ids {
+		if m, ok := proc.MarkOf(id.PID); ok && m == proc.MakeMark(k.mark, p.n) {
+			return id.PID
+		}
+	}
+	return 0
 }
 
 // ours reports whether a port that answers can be the process's doing. A listener that
@@ -223,11 +237,9 @@ func (k *Keeper) tryPort(ctx context.Context, p *process, port int, seen *observ
 // process would be to report a server that has not started.
 func (k *Keeper) ours(p *process, port int, seen *observation) bool {
 	ids, all := proc.Listeners(port)
-	for _, id := range ids {
-		if m, ok := proc.MarkOf(id.PID); ok && m == proc.MakeMark(k.mark, p.n) {
-			seen.set("port %d is listened on by process %d", port, id.PID)
-			return true
-		}
+	if pid := k.owns(p, ids); pid != 0 {
+		seen.set("port %d is listened on by process %d", port, pid)
+		return true
 	}
 	for _, id := range ids {
 		if id.Start > p.self.Start {

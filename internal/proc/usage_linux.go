@@ -73,6 +73,9 @@ func Listeners(port int) (ids []ID, all bool) {
 			}
 		}
 	}
+	if len(inodes) == 0 {
+		return nil, true
+	}
 	found := map[string]bool{}
 	for _, pid := range pids() {
 		dir := "/proc/" + strconv.Itoa(pid) + "/fd"

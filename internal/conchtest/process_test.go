@@ -143,11 +143,12 @@ func TestRunSignals(t *testing.T) {
 	h := New(t)
 	id := run(h, "sleep 1000")
 	p := ps(h, id)
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range []string{"Name:\tsleep", "SigIgn:\t0000000000000000", "SigBlk:\t0000000000000000"} {
+	var status []byte
+	Until(t, Limit, "it is sleep", func() bool {
+		status, _ = os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+		return strings.Contains(string(status), "Name:\tsleep")
+	})
+	for _, line := range []string{"SigIgn:\t0000000000000000", "SigBlk:\t0000000000000000"} {
 		if !strings.Contains(string(status), line) {
 			t.Errorf("no %q in\n%s", line, status)
 		}

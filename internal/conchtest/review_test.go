@@ -160,6 +160,9 @@ func TestShellDiesAfterTheEnd(t *testing.T) {
 	for i := 1; i <= 60; i++ {
 		r := h.Exec("s", fmt.Sprintf("x=%d; { read -t 0.000%d <> <(:); kill -9 $$; } 2>/dev/null &", i, i%10))
 		next := h.Exec("s", "echo $x")
+		if next.Signal != nil { // on a busy machine it is this one that is hit
+			next = h.Exec("s", "echo $x")
+		}
 		switch {
 		case next.Stdout == fmt.Sprintln(i):
 			kept++

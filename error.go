@@ -24,6 +24,10 @@ const (
 	SessionClosed    Kind = "session_closed"
 	LabelTaken       Kind = "label_taken"
 	AgentNotFound    Kind = "agent_not_found"
+	AgentExists      Kind = "agent_exists"
+	AgentLocked      Kind = "agent_locked"
+	InvalidKey       Kind = "invalid_key"
+	WrongPassphrase  Kind = "wrong_passphrase"
 	CommandNotFound  Kind = "command_not_found"
 	ProcessNotFound  Kind = "process_not_found"
 	ProcessEnded     Kind = "process_ended"
@@ -89,13 +93,13 @@ func AsError(err error) *Error {
 // HTTPStatus is the status code an error kind travels under.
 func (k Kind) HTTPStatus() int {
 	switch k {
-	case InvalidLabel, InvalidAgent, InvalidEnv, InvalidRequest, InvalidCommand:
+	case InvalidLabel, InvalidAgent, InvalidEnv, InvalidRequest, InvalidCommand, InvalidKey:
 		return http.StatusBadRequest
 	case TooLarge:
 		return http.StatusRequestEntityTooLarge
 	case SessionNotFound, CommandNotFound, ProcessNotFound, AgentNotFound:
 		return http.StatusNotFound
-	case SessionBusy, LabelTaken, NameTaken, StdinClosed, ProcessEnded, AlreadyRunning:
+	case SessionBusy, LabelTaken, NameTaken, StdinClosed, ProcessEnded, AlreadyRunning, AgentExists:
 		return http.StatusConflict
 	case SessionClosed, OutputGone:
 		return http.StatusGone
@@ -103,7 +107,7 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusRequestTimeout
 	case QueueFull, LimitReached:
 		return http.StatusTooManyRequests
-	case PermissionDenied:
+	case PermissionDenied, AgentLocked, WrongPassphrase:
 		return http.StatusForbidden
 	case VersionMismatch:
 		return http.StatusUpgradeRequired

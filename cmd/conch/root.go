@@ -60,7 +60,7 @@ Exit status: the command's own; 124 timed out; 125 conch itself failed;
 		SilenceUsage:       true,
 		DisableSuggestions: true,
 	}
-	root.PersistentFlags().StringVar(&a.agent, "agent", "", "whose sessions (default: $CONCH_AGENT or me)")
+	root.PersistentFlags().StringVar(&a.agent, "agent", "", "`NAME` of the agent to work as (default: $CONCH_AGENT, else as assigned, else me)")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		// An unset variable in a script must not mean another session.
 		for _, name := range []string{"session", "agent"} {
@@ -77,12 +77,14 @@ Exit status: the command's own; 124 timed out; 125 conch itself failed;
 		&cobra.Group{ID: groupRun, Title: "Run commands:"},
 		&cobra.Group{ID: groupProcess, Title: "Background processes:"},
 		&cobra.Group{ID: groupSession, Title: "Sessions:"},
+		&cobra.Group{ID: groupMail, Title: "Agents and messages:"},
 		&cobra.Group{ID: groupDaemon, Title: "The daemon:"},
 	)
 	root.AddCommand(
 		newExec(a), newInterrupt(a), newHistory(a), newOutput(a),
 		newRun(a), newPs(a), newLogs(a), newWait(a), newKill(a), newStdin(a),
 		newNew(a), newSessions(a), newReset(a), newClose(a), newPrune(a), newLog(a),
+		newAgent(a), newWhoami(a), newEnvelope(),
 		newUp(a), newDown(a), newStatus(a), newDoctor(a), newBench(), newVersion(),
 	)
 	return root
@@ -93,6 +95,7 @@ const (
 	groupRun     = "run"
 	groupProcess = "process"
 	groupSession = "session"
+	groupMail    = "mail"
 	groupDaemon  = "daemon"
 )
 

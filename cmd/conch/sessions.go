@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -26,11 +27,16 @@ func newSessions(a *app) *cobra.Command {
 					return err
 				}
 			}
-			list, err := a.client(client.Options{}).Sessions(cmd.Context())
+			c := a.client(client.Options{})
+			list, err := c.Sessions(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if a.agent != "" {
+				// That there is such an agent, and not only no session of it.
+				if _, err := c.WhoAmI(cmd.Context(), conch.DefaultLabel); errors.Is(err, conch.AgentNotFound) {
+					return err
+				}
 				list = slices.DeleteFunc(list, func(s conch.SessionInfo) bool { return s.Agent != a.agent })
 			}
 			if asJSON {

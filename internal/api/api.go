@@ -51,6 +51,14 @@ func New(h *host.Host) http.Handler {
 		"POST /v1/shutdown":                       s.shutdown,
 		"GET /v1/doctor":                          s.doctor,
 		"GET /v1/processes":                       s.processes,
+		"GET /v1/whoami":                          s.whoami,
+		"GET /v1/agents":                          s.agents,
+		"POST /v1/agents":                         s.newAgent,
+		"POST /v1/agents/import":                  s.importAgent,
+		"POST /v1/agents/unassign":                s.unassignAgent,
+		"POST /v1/agents/{name}/use":              s.useAgent,
+		"POST /v1/agents/{name}/assign":           s.assignAgent,
+		"POST /v1/agents/{name}/export":           s.exportAgent,
 	} {
 		s.mux.HandleFunc(pattern, answer(f))
 	}

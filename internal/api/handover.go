@@ -80,7 +80,9 @@ func (s *server) session(w http.ResponseWriter, r *http.Request) {
 		return s.h.Open(ctx, agent, label, create, q.Get("cwd"))
 	}
 	sess, err := open(r.Context())
-	if errors.Is(err, conch.SessionNotFound) && r.Method == http.MethodGet && s.archived(w, r, agent, label, rest) {
+	// What a closed session left can be read even if its agent is gone.
+	gone := errors.Is(err, conch.SessionNotFound) || errors.Is(err, conch.AgentNotFound)
+	if gone && r.Method == http.MethodGet && s.archived(w, r, agent, label, rest) {
 		return
 	}
 	if err != nil {

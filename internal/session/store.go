@@ -41,12 +41,16 @@ type Options struct {
 	// Login is the environment sessions start from. Nil: the user's login
 	// shell is asked, once, in the background.
 	Login map[string]string
+	// Reserved reports that a label may not be used for a new session. It is
+	// called with the Store's lock held and must not block. Nil: none is.
+	Reserved func(label string) bool
 }
 
 // A Store holds the sessions of one home.
 type Store struct {
 	home, exe string
 	log       *slog.Logger
+	reserved  func(label string) bool
 
 	login     map[string]string // valid once loginDone is closed
 	loginDone chan struct{}
@@ -72,7 +76,7 @@ type name struct{ agent, label string }
 func Open(o Options) (*Store, error) {
 	st := &Store{
 		home: o.Home, exe: o.Exe, log: o.Log,
-		login: o.Login, loginDone: make(chan struct{}),
+		login: o.Login, loginDone: make(chan struct{}), reserved: o.Reserved,
 		open: map[name]*Session{}, byID: map[string]*Session{}, closed: map[string]Spec{}, importing: map[name]bool{},
 	}
 	if st.log == nil {
@@ -257,6 +261,9 @@ func (st *Store) reserve(n NewSpec) (s *Session, made bool, err error) {
 	if st.held {
 		return nil, false, errLeaving()
 	}
+	if err := st.checkReserved(n.Label); err != nil {
+		return nil, false, err
+	}
 	id := st.freeID()
 	if n.Cwd == "" {
 		n.Cwd = whoami().home
@@ -272,6 +279,34 @@ func (st *Store) reserve(n NewSpec) (s *Session, made bool, err error) {
 	st.wg.Add(1)
 	st.open[k], st.byID[id] = s, s
 	return s, true, nil
+}
+
+// checkReserved refuses a label that is not for sessions. Under mu, so that the
+// answer holds until the label is taken.
+func (st *Store) checkReserved(label string) error {
+	if st.reserved == nil || !st.reserved(label) {
+		return nil
+	}
+	return conch.Errorf(conch.LabelTaken, "%q is the name of an agent and cannot be a session's label", label).
+		Hint("choose another label; conch agent ls lists the agents")
+}
+
+// HasLabel gives the agent of a session that has a label, open or being
+// imported.
+func (st *Store) HasLabel(label string) (agent string, ok bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for k := range st.open {
+		if k.label == label {
+			return k.agent, true
+		}
+	}
+	for k := range st.importing {
+		if k.label == label {
+			return k.agent, true
+		}
+	}
+	return "", false
 }
 
 // freeID is an id that no session has. Under mu.

@@ -29,6 +29,7 @@ type AgentInfo struct {
 	// this one.
 	Active    bool         `json:"active"`
 	Protected bool         `json:"protected"` // its key is sealed with a passphrase
+	Locked    bool         `json:"locked"`    // and the daemon has not been told it
 	CreatedAt time.Time    `json:"created_at"`
 	Assigned  []Assignment `json:"assigned"`
 	// Error says why its key cannot be used.

@@ -99,6 +99,25 @@ func (c *Client) NewAgent(ctx context.Context, name, passphrase string) (*conch.
 	}{name, passphrase})
 }
 
+// UnlockAgent opens an agent's sealed key for as long as the daemon runs, or
+// until LockAgent.
+func (c *Client) UnlockAgent(ctx context.Context, name, passphrase string) (*conch.AgentInfo, error) {
+	if err := conch.CheckAgent(name); err != nil {
+		return nil, err
+	}
+	return c.agentCall(ctx, "/"+name+"/unlock", struct {
+		Passphrase string `json:"passphrase"`
+	}{passphrase})
+}
+
+// LockAgent has the daemon forget a key that it was told the passphrase of.
+func (c *Client) LockAgent(ctx context.Context, name string) (*conch.AgentInfo, error) {
+	if err := conch.CheckAgent(name); err != nil {
+		return nil, err
+	}
+	return c.agentCall(ctx, "/"+name+"/lock", struct{}{})
+}
+
 // UseAgent makes an agent the one that works wherever nothing else is assigned.
 func (c *Client) UseAgent(ctx context.Context, name string) (*conch.AgentInfo, error) {
 	if err := conch.CheckAgent(name); err != nil {

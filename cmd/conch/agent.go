@@ -33,7 +33,8 @@ current directory or the nearest one above it, else the one in use, else me.`,
 		Args: noVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newAgentNew(a), newAgentLs(a), newAgentUse(a), newAgentAssign(a), newAgentUnassign(a), newAgentExport(a), newAgentImport(a))
+	cmd.AddCommand(newAgentNew(a), newAgentLs(a), newAgentUse(a), newAgentAssign(a), newAgentUnassign(a), newAgentExport(a), newAgentImport(a),
+		newAgentUnlock(a), newAgentLock(a))
 	return cmd
 }
 
@@ -48,7 +49,7 @@ stdin where that is none.`,
 		Example: "  conch agent new reviewer",
 		Args:    words("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			passphrase, err := askPassphrase(protect)
+			passphrase, err := newPassphrase(protect)
 			if err != nil {
 				return err
 			}
@@ -88,8 +89,10 @@ func newAgentLs(a *app) *cobra.Command {
 				switch {
 				case g.Error != "":
 					key = "unusable: " + g.Error
+				case g.Locked:
+					key = "locked"
 				case g.Protected:
-					key = "passphrase"
+					key = "unlocked"
 				}
 				var assigned []string
 				for _, to := range g.Assigned {
@@ -277,7 +280,7 @@ file that only you can read. Whoever has the file can act as the agent;
 			if _, err := os.Lstat(args[0]); err == nil {
 				return overwrite(args[0])
 			}
-			passphrase, err := askPassphrase(protect)
+			passphrase, err := newPassphrase(protect)
 			if err != nil {
 				return err
 			}
@@ -373,26 +376,65 @@ another, and print its address. A name or a key that is here already is an error
 	return cmd
 }
 
-// askPassphrase asks for a new passphrase, twice on a terminal; elsewhere it is
-// the first line of stdin. Not asked for, it is empty.
-func askPassphrase(wanted bool) (string, error) {
+func newAgentUnlock(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "unlock NAME",
+		Short: "Tell the daemon a key's passphrase",
+		Long: `Open a key that is sealed with a passphrase, for as long as the daemon runs. The
+passphrase is asked for on the terminal, or read as the first line of stdin
+where that is none.`,
+		Args: words("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			passphrase, err := askPassphrase("passphrase: ")
+			if err != nil {
+				return err
+			}
+			_, err = a.client(client.Options{}).UnlockAgent(cmd.Context(), args[0], passphrase)
+			return err
+		},
+	}
+}
+
+func newAgentLock(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "lock NAME",
+		Short: "Have the daemon forget a key that was unlocked",
+		Args:  words("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, err := a.client(client.Options{}).LockAgent(cmd.Context(), args[0])
+			return err
+		},
+	}
+}
+
+// newPassphrase asks for a passphrase to seal with, on a terminal twice. Where
+// none is wanted it is empty.
+func newPassphrase(wanted bool) (string, error) {
 	if !wanted {
 		return "", nil
 	}
+	passphrase, err := askPassphrase("passphrase: ")
+	if err == nil && isTerminal(os.Stdin) {
+		var again string
+		if again, err = askPassphrase("again: "); err == nil && again != passphrase {
+			err = conch.Errorf(conch.InvalidRequest, "the two passphrases differ").Hint("nothing was changed; try again")
+		}
+	}
+	return passphrase, err
+}
+
+// askPassphrase reads a passphrase that is never shown: from the terminal, or
+// the first line of stdin where that is none.
+func askPassphrase(prompt string) (string, error) {
 	var passphrase string
 	if isTerminal(os.Stdin) {
-		for i, prompt := range []string{"passphrase: ", "again: "} {
-			fmt.Fprint(os.Stderr, prompt)
-			b, err := term.ReadPassword(int(os.Stdin.Fd()))
-			fmt.Fprintln(os.Stderr)
-			if err != nil {
-				return "", conch.Errorf(conch.InvalidRequest, "no passphrase was given: %v", err)
-			}
-			if i > 0 && string(b) != passphrase {
-				return "", conch.Errorf(conch.InvalidRequest, "the two passphrases differ").Hint("nothing was changed; try again")
-			}
-			passphrase = string(b)
+		fmt.Fprint(os.Stderr, prompt)
+		b, err := term.ReadPassword(int(os.Stdin.Fd()))
+		fmt.Fprintln(os.Stderr)
+		if err != nil {
+			return "", conch.Errorf(conch.InvalidRequest, "no passphrase was given: %v", err)
 		}
+		passphrase = string(b)
 	} else {
 		line, err := bufio.NewReader(io.LimitReader(os.Stdin, 4096)).ReadString('\n')
 		if err != nil && err != io.EOF {
@@ -401,7 +443,7 @@ func askPassphrase(wanted bool) (string, error) {
 		passphrase = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
 	}
 	if passphrase == "" {
-		return "", conch.Errorf(conch.InvalidRequest, "the passphrase is empty").Hint("leave --passphrase out for a key without one")
+		return "", conch.Errorf(conch.InvalidRequest, "the passphrase is empty").Hint("nothing was changed")
 	}
 	return passphrase, nil
 }

@@ -350,6 +350,13 @@ func (s *Store) Unlock(name string, passphrase []byte) error {
 	return nil
 }
 
+// Locked reports whether a sealed key has not been unlocked.
+func (s *Store) Locked(info Info) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return info.Protected && s.unlocked[info.Name] == nil
+}
+
 // Lock forgets a key that Unlock opened.
 func (s *Store) Lock(name string) {
 	s.mu.Lock()

@@ -57,7 +57,7 @@ func ReadAssignments(home string) (*Assignments, error) {
 	if a.Version != assignVersion {
 		return nil, damaged("was written by another version of conch")
 	}
-	for name := range a.names() {
+	for name := range a.Names() {
 		if conch.CheckAgent(name) != nil {
 			return nil, damaged("is damaged: an agent's name is none")
 		}
@@ -65,8 +65,8 @@ func ReadAssignments(home string) (*Assignments, error) {
 	return &a, nil
 }
 
-// names gives every name there is an assignment to.
-func (a *Assignments) names() func(yield func(string) bool) {
+// Names gives every name there is an assignment to.
+func (a *Assignments) Names() func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		if a.Global != "" && !yield(a.Global) {
 			return

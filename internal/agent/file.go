@@ -111,7 +111,7 @@ func (f *keyFile) key(passphrase []byte) (*Key, error) {
 	}
 	if len(passphrase) == 0 {
 		return nil, conch.Errorf(conch.AgentLocked, "the key of agent %s is sealed with a passphrase", f.Name).
-			Hint("it must be unlocked first")
+			Hint("conch agent unlock %s opens it until the daemon leaves", f.Name)
 	}
 	aead, err := chacha20poly1305.NewX(f.Sealed.stretch(passphrase))
 	if err != nil {

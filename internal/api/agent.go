@@ -54,6 +54,23 @@ func (s *server) exportAgent(r *http.Request) (any, error) {
 	return json.RawMessage(key), err
 }
 
+func (s *server) unlockAgent(r *http.Request) (any, error) {
+	var req struct {
+		Passphrase string `json:"passphrase"`
+	}
+	if err := local(r, &req); err != nil {
+		return nil, err
+	}
+	return s.h.UnlockAgent(r.PathValue("name"), req.Passphrase)
+}
+
+func (s *server) lockAgent(r *http.Request) (any, error) {
+	if err := decode(r, &struct{}{}); err != nil {
+		return nil, err
+	}
+	return s.h.LockAgent(r.PathValue("name"))
+}
+
 func (s *server) useAgent(r *http.Request) (any, error) {
 	if err := decode(r, &struct{}{}); err != nil {
 		return nil, err

@@ -59,6 +59,8 @@ func New(h *host.Host) http.Handler {
 		"POST /v1/agents/{name}/use":              s.useAgent,
 		"POST /v1/agents/{name}/assign":           s.assignAgent,
 		"POST /v1/agents/{name}/export":           s.exportAgent,
+		"POST /v1/agents/{name}/unlock":           s.unlockAgent,
+		"POST /v1/agents/{name}/lock":             s.lockAgent,
 	} {
 		s.mux.HandleFunc(pattern, answer(f))
 	}

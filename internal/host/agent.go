@@ -98,15 +98,15 @@ func (h *Host) ListAgents(c Caller) ([]conch.AgentInfo, error) {
 	}
 	list := []conch.AgentInfo{}
 	for _, info := range h.Agents.List() {
-		list = append(list, agentInfo(info, a, active))
+		list = append(list, h.agentInfo(info, a, active))
 	}
 	return list, nil
 }
 
-func agentInfo(info agent.Info, a *agent.Assignments, active string) conch.AgentInfo {
+func (h *Host) agentInfo(info agent.Info, a *agent.Assignments, active string) conch.AgentInfo {
 	out := conch.AgentInfo{
 		Name: info.Name, Address: info.Address, Active: info.Name == active,
-		Protected: info.Protected, CreatedAt: info.CreatedAt, Assigned: a.To(info.Name),
+		Protected: info.Protected, Locked: h.Agents.Locked(info), CreatedAt: info.CreatedAt, Assigned: a.To(info.Name),
 	}
 	if info.Err != nil {
 		out.Error = info.Err.Error()
@@ -126,7 +126,7 @@ func (h *Host) describe(name string) (conch.AgentInfo, error) {
 		return conch.AgentInfo{}, err
 	}
 	active, _ := a.Resolve("", "")
-	return agentInfo(info, a, active), nil
+	return h.agentInfo(info, a, active), nil
 }
 
 // NewAgent makes an agent. A passphrase seals its key.
@@ -155,6 +155,20 @@ func (h *Host) ExportAgent(name, passphrase string) ([]byte, error) {
 		return nil, err
 	}
 	return h.Agents.Export(name, []byte(passphrase))
+}
+
+// UnlockAgent opens a sealed key for as long as the daemon runs.
+func (h *Host) UnlockAgent(name, passphrase string) (conch.AgentInfo, error) {
+	if err := h.Agents.Unlock(name, []byte(passphrase)); err != nil {
+		return conch.AgentInfo{}, err
+	}
+	return h.describe(name)
+}
+
+// LockAgent forgets a key that was unlocked.
+func (h *Host) LockAgent(name string) (conch.AgentInfo, error) {
+	h.Agents.Lock(name)
+	return h.describe(name)
 }
 
 // Assign has an agent work somewhere, until Unassign.
@@ -214,4 +228,25 @@ func (h *Host) WhoAmI(ctx context.Context, c Caller, label string) (conch.WhoAmI
 		Daemon:   conch.DaemonInfo{PID: os.Getpid(), Mode: mode},
 		Relay:    h.Status(ctx).Relay,
 	}, nil
+}
+
+// checkAgents is the doctor's look at keys and assignments.
+func (h *Host) checkAgents() Check {
+	list := h.Agents.List()
+	for _, info := range list {
+		if info.Err != nil {
+			return bad("agents", conch.AsError(info.Err).HintText, "agent %s: %v", info.Name, info.Err)
+		}
+	}
+	a, err := h.Agents.Assignments()
+	if err != nil {
+		return bad("agents", conch.AsError(err).HintText, "%v", err)
+	}
+	for name := range a.Names() {
+		if !h.agentHere(name) {
+			return bad("agents", "conch agent import brings it back; conch agent unassign takes the assignment back",
+				"agent %s is assigned and not here", name)
+		}
+	}
+	return good("agents", "%d", len(list))
 }

@@ -43,7 +43,7 @@ func (h *Host) Doctor(ctx context.Context) Report {
 	defer cancel()
 	return Report{Checks: []Check{
 		h.checkHome(), h.checkLock(), h.checkSocket(), checkBash(ctx), checkMarks(), checkSubreaper(),
-		h.checkMemory(), checkCgroup(), h.checkSpace(), h.checkLeftovers(), h.checkKeepers(),
+		h.checkMemory(), checkCgroup(), h.checkSpace(), h.checkLeftovers(), h.checkKeepers(), h.checkAgents(),
 	}}
 }
 

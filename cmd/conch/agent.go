@@ -109,9 +109,10 @@ func newAgentLs(a *app) *cobra.Command {
 
 func newAgentUse(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "use NAME",
-		Short: "Work as an agent wherever nothing else is assigned",
-		Args:  words("NAME"),
+		Use:               "use NAME",
+		ValidArgsFunction: a.completeAgent,
+		Short:             "Work as an agent wherever nothing else is assigned",
+		Args:              words("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := a.client(client.Options{})
 			info, err := c.UseAgent(cmd.Context(), args[0])
@@ -190,8 +191,9 @@ func place(to conch.Assignment) string {
 func newAgentAssign(a *app) *cobra.Command {
 	var f scopeFlags
 	cmd := &cobra.Command{
-		Use:   "assign [NAME] [--project[=DIR] | --session ID | --global]",
-		Short: "Have an agent work in a harness session, a directory, or everywhere",
+		Use:               "assign [NAME] [--project[=DIR] | --session ID | --global]",
+		ValidArgsFunction: a.completeAgent,
+		Short:             "Have an agent work in a harness session, a directory, or everywhere",
 		Long: `Have an agent (NAME, or the one this verb works as) work in a harness session, in
 a directory and all below, or everywhere, now and after restarts. Without a flag
 it is the harness session around this call ($CLAUDE_CODE_SESSION_ID), or where
@@ -378,8 +380,9 @@ another, and print its address. A name or a key that is here already is an error
 
 func newAgentUnlock(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "unlock NAME",
-		Short: "Tell the daemon a key's passphrase",
+		Use:               "unlock NAME",
+		ValidArgsFunction: a.completeAgent,
+		Short:             "Tell the daemon a key's passphrase",
 		Long: `Open a key that is sealed with a passphrase, for as long as the daemon runs. The
 passphrase is asked for on the terminal, or read as the first line of stdin
 where that is none.`,
@@ -397,9 +400,10 @@ where that is none.`,
 
 func newAgentLock(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "lock NAME",
-		Short: "Have the daemon forget a key that was unlocked",
-		Args:  words("NAME"),
+		Use:               "lock NAME",
+		ValidArgsFunction: a.completeAgent,
+		Short:             "Have the daemon forget a key that was unlocked",
+		Args:              words("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, err := a.client(client.Options{}).LockAgent(cmd.Context(), args[0])
 			return err

@@ -61,6 +61,7 @@ Exit status: the command's own; 124 timed out; 125 conch itself failed;
 		DisableSuggestions: true,
 	}
 	root.PersistentFlags().StringVar(&a.agent, "agent", "", "`NAME` of the agent to work as (default: $CONCH_AGENT, else as assigned, else me)")
+	root.RegisterFlagCompletionFunc("agent", a.completeAgent)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		// An unset variable in a script must not mean another session.
 		for _, name := range []string{"session", "agent"} {
@@ -125,6 +126,19 @@ func words(names ...string) cobra.PositionalArgs {
 func (a *app) sessionFlag(cmd *cobra.Command, session *string) {
 	cmd.Flags().StringVarP(session, "session", "s", "", "session `LABEL` (default: $CONCH_SESSION or main)")
 	cmd.RegisterFlagCompletionFunc("session", a.completeLabel)
+}
+
+// completeAgent offers the names of agents; it starts no daemon.
+func (a *app) completeAgent(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	list, err := a.client(client.Options{NoStart: true}).Agents(cmd.Context())
+	if err != nil || len(args) > 0 && cmd.ValidArgsFunction != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, g := range list {
+		names = append(names, g.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeLabel offers the labels of open sessions; it starts no daemon.

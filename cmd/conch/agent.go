@@ -9,8 +9,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -432,13 +434,10 @@ func newPassphrase(wanted bool) (string, error) {
 func askPassphrase(prompt string) (string, error) {
 	var passphrase string
 	if isTerminal(os.Stdin) {
-		fmt.Fprint(os.Stderr, prompt)
-		b, err := term.ReadPassword(int(os.Stdin.Fd()))
-		fmt.Fprintln(os.Stderr)
-		if err != nil {
-			return "", conch.Errorf(conch.InvalidRequest, "no passphrase was given: %v", err)
+		var err error
+		if passphrase, err = typed(prompt); err != nil {
+			return "", err
 		}
-		passphrase = string(b)
 	} else {
 		line, err := bufio.NewReader(io.LimitReader(os.Stdin, 4096)).ReadString('\n')
 		if err != nil && err != io.EOF {
@@ -450,4 +449,39 @@ func askPassphrase(prompt string) (string, error) {
 		return "", conch.Errorf(conch.InvalidRequest, "the passphrase is empty").Hint("nothing was changed")
 	}
 	return passphrase, nil
+}
+
+// typed reads a line from the terminal without showing it. The terminal shows
+// again what is typed however this ends, by Ctrl-C too.
+func typed(prompt string) (string, error) {
+	fd := int(os.Stdin.Fd())
+	state, err := term.GetState(fd)
+	if err != nil {
+		return "", conch.Errorf(conch.InvalidRequest, "cannot ask for a passphrase: %v", err)
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	type line struct {
+		text []byte
+		err  error
+	}
+	lines := make(chan line, 1)
+	go func() { // ends with the line, or with this process
+		fmt.Fprint(os.Stderr, prompt)
+		b, err := term.ReadPassword(fd)
+		lines <- line{b, err}
+	}()
+	select {
+	case l := <-lines:
+		fmt.Fprintln(os.Stderr)
+		if l.err != nil {
+			return "", conch.Errorf(conch.InvalidRequest, "no passphrase was given: %v", l.err).Hint("nothing was changed")
+		}
+		return string(l.text), nil
+	case <-signals:
+		term.Restore(fd, state)
+		fmt.Fprintln(os.Stderr)
+		return "", exitStatus(statusInterrupted)
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -63,7 +64,7 @@ const (
 	kdfTime, kdfMemory, kdfThreads = 3, 64 << 10, 1
 	// What a file may ask for: it comes from elsewhere, and opening it must
 	// not cost the daemon its memory.
-	maxTime, maxMemory, maxThreads = 16, 1 << 20, 16
+	maxTime, maxMemory, maxThreads = 16, 256 << 10, 16
 )
 
 // file makes the stored form of a key.
@@ -91,9 +92,13 @@ func (k *Key) file(made time.Time, passphrase []byte) (*keyFile, error) {
 	return f, nil
 }
 
+// stretching lets one passphrase at a time take the memory that it needs.
+var stretching sync.Mutex
+
 func (s *sealed) stretch(passphrase []byte) []byte {
-	// The memory was for this one call and is given back at once: the daemon
-	// it runs in is small.
+	stretching.Lock()
+	defer stretching.Unlock()
+	// Given back at once: the daemon it runs in is small.
 	defer debug.FreeOSMemory()
 	return argon2.IDKey(passphrase, s.Salt, s.Time, s.MemoryKiB, s.Threads, chacha20poly1305.KeySize)
 }

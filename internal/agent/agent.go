@@ -398,5 +398,5 @@ func storageError(err error) error {
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
 		return conch.Errorf(conch.StorageFull, "%v", err).Hint("nothing was changed; free space and try again")
 	}
-	return conch.Errorf(conch.HomeUnusable, "%v", err).Hint("nothing was changed; conch doctor looks at the home")
+	return conch.Errorf(conch.HomeUnusable, "%v", err).Hint("conch agent ls shows what is kept; conch doctor looks at the home")
 }

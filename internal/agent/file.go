@@ -281,7 +281,11 @@ func writeFile(path string, data []byte, m mode) error {
 	if err != nil {
 		return err
 	}
-	return syncDir(dir)
+	err = syncDir(dir)
+	if err != nil && m == create {
+		os.Remove(path) // whoever is told of a failure finds no agent
+	}
+	return err
 }
 
 func syncDir(dir string) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,6 +39,28 @@ current directory or the nearest one above it, else the one in use, else me.`,
 	cmd.AddCommand(newAgentNew(a), newAgentLs(a), newAgentUse(a), newAgentAssign(a), newAgentUnassign(a), newAgentExport(a), newAgentImport(a),
 		newAgentUnlock(a), newAgentLock(a))
 	return cmd
+}
+
+// checkAgent refuses an --agent that is nobody, for verbs that filter a list by
+// it: an empty list would say that there is one who has nothing.
+func (a *app) checkAgent(ctx context.Context, c *client.Client) error {
+	if a.agent == "" {
+		return nil
+	}
+	if err := conch.CheckAgent(a.agent); err != nil {
+		return err
+	}
+	list, err := c.Agents(ctx)
+	if err != nil {
+		return err
+	}
+	names := make([]string, len(list))
+	for i, g := range list {
+		if names[i] = g.Name; g.Name == a.agent {
+			return nil
+		}
+	}
+	return conch.Errorf(conch.AgentNotFound, "no agent %q", a.agent).Hint("agents: %s", strings.Join(names, ", "))
 }
 
 func newAgentNew(a *app) *cobra.Command {

@@ -25,6 +25,9 @@ that have ended too. conch prune takes the ended ones off the list.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := a.client(client.Options{})
 			agent := a.agent
+			if err := a.checkAgent(cmd.Context(), c); err != nil {
+				return err
+			}
 			if session != "" {
 				var err error
 				if agent, session, err = c.Resolve(session); err != nil {

@@ -80,6 +80,9 @@ func (a *app) processID(ctx context.Context, c *client.Client, word string) (con
 	if err := conch.CheckProcessName(word); err != nil {
 		return "", conch.Errorf(conch.ProcessNotFound, "%q is neither a process id nor a name", word).Hint("conch ps lists them")
 	}
+	if err := a.checkAgent(ctx, c); err != nil {
+		return "", err
+	}
 	list, err := c.Processes(ctx)
 	if err != nil {
 		return "", err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -22,21 +21,15 @@ func newSessions(a *app) *cobra.Command {
 		Long:    "List the open sessions of all agents, or with --agent of one.",
 		Args:    words(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if a.agent != "" {
-				if err := conch.CheckAgent(a.agent); err != nil {
-					return err
-				}
-			}
 			c := a.client(client.Options{})
+			if err := a.checkAgent(cmd.Context(), c); err != nil {
+				return err
+			}
 			list, err := c.Sessions(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if a.agent != "" {
-				// That there is such an agent, and not only no session of it.
-				if _, err := c.WhoAmI(cmd.Context(), conch.DefaultLabel); errors.Is(err, conch.AgentNotFound) {
-					return err
-				}
 				list = slices.DeleteFunc(list, func(s conch.SessionInfo) bool { return s.Agent != a.agent })
 			}
 			if asJSON {

@@ -30,6 +30,9 @@ func (h *Host) Status(ctx context.Context) conch.StatusInfo {
 		UptimeS:   time.Since(h.started).Seconds(),
 		Sessions:  len(h.Store.Sessions()),
 		Processes: processes,
-		Relay:     conch.RelayInfo{Mode: "off"},
+		Relay:     h.relay(),
 	}
 }
+
+// relay describes the relay: there is none yet.
+func (h *Host) relay() conch.RelayInfo { return conch.RelayInfo{Mode: "off"} }

@@ -216,6 +216,7 @@ type SessionInfo struct {
 	Running    CommandID `json:"running,omitempty"`
 	Command    string    `json:"command,omitempty"` // what is running
 	TapeBytes  int64     `json:"tape_bytes"`
+	Processes  int       `json:"processes"` // running in the background
 }
 
 // StatusInfo is what `status --json` prints.

@@ -33,12 +33,14 @@ func goList(t *testing.T, format string, args ...string) [][]string {
 // What a package may never reach, by way of others either. A pattern that ends
 // in /... covers all below.
 var forbidden = []struct{ from, to string }{
-	{"internal/keeper", "internal/api internal/host internal/daemon internal/session client"},
+	{"internal/keeper", "internal/agent internal/envelope internal/api internal/host internal/daemon internal/session client"},
 	{"internal/shell", "internal/keeper internal/session internal/tape"},
 	{"internal/session", "internal/keeper internal/api internal/host internal/daemon client"},
 	{"internal/host", "internal/keeper internal/api internal/daemon client"},
 	{"internal/api", "internal/keeper internal/daemon client"},
 	{"client", "internal/api internal/host internal/daemon internal/session internal/keeper"},
+	{"internal/agent", "internal/session internal/host internal/api client"},
+	{"internal/envelope", "client internal/..."},
 	{"internal/...", "cmd/..."},
 }
 
@@ -62,6 +64,9 @@ func TestDirectionOfImports(t *testing.T) {
 			}
 			if strings.HasPrefix(dep, "github.com/spf13/cobra") && !matches("cmd/...", pkg) {
 				t.Errorf("%s reaches %s, which is the command line's", pkg, dep)
+			}
+			if strings.HasPrefix(dep, "golang.org/x/crypto/") && matches("internal/keeper", pkg) {
+				t.Errorf("%s reaches %s, and is paid once a session", pkg, dep)
 			}
 			if first, _, _ := strings.Cut(dep, "/"); pkg == module && strings.Contains(first, ".") {
 				t.Errorf("the root package imports %s: it has the standard library only", dep)

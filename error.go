@@ -24,7 +24,15 @@ const (
 	SessionClosed    Kind = "session_closed"
 	LabelTaken       Kind = "label_taken"
 	AgentNotFound    Kind = "agent_not_found"
+	AgentExists      Kind = "agent_exists"
+	AgentLocked      Kind = "agent_locked"
+	InvalidKey       Kind = "invalid_key"
+	WrongPassphrase  Kind = "wrong_passphrase"
 	CommandNotFound  Kind = "command_not_found"
+	ProcessNotFound  Kind = "process_not_found"
+	ProcessEnded     Kind = "process_ended"
+	NameTaken        Kind = "name_taken"
+	LimitReached     Kind = "limit_reached"
 	CommandTimeout   Kind = "command_timeout"
 	QueueTimeout     Kind = "queue_timeout"
 	QueueFull        Kind = "queue_full"
@@ -38,7 +46,6 @@ const (
 	PermissionDenied Kind = "permission_denied"
 	Unsupported      Kind = "unsupported"
 	ShellFailed      Kind = "shell_failed"
-	LimitReached     Kind = "limit_reached"
 	Damaged          Kind = "damaged"
 	Unresponsive     Kind = "daemon_unresponsive"
 	InvalidConfig    Kind = "invalid_config"
@@ -89,13 +96,13 @@ func AsError(err error) *Error {
 // HTTPStatus is the status code an error kind travels under.
 func (k Kind) HTTPStatus() int {
 	switch k {
-	case InvalidLabel, InvalidAgent, InvalidEnv, InvalidRequest, InvalidCommand, Damaged:
+	case InvalidLabel, InvalidAgent, InvalidEnv, InvalidRequest, InvalidCommand, InvalidKey, Damaged:
 		return http.StatusBadRequest
 	case TooLarge:
 		return http.StatusRequestEntityTooLarge
-	case SessionNotFound, CommandNotFound, AgentNotFound:
+	case SessionNotFound, CommandNotFound, ProcessNotFound, AgentNotFound:
 		return http.StatusNotFound
-	case SessionBusy, LabelTaken, StdinClosed, AlreadyRunning:
+	case SessionBusy, LabelTaken, NameTaken, StdinClosed, ProcessEnded, AlreadyRunning, AgentExists:
 		return http.StatusConflict
 	case SessionClosed, OutputGone:
 		return http.StatusGone
@@ -103,7 +110,7 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusRequestTimeout
 	case QueueFull, LimitReached:
 		return http.StatusTooManyRequests
-	case PermissionDenied:
+	case PermissionDenied, AgentLocked, WrongPassphrase:
 		return http.StatusForbidden
 	case VersionMismatch:
 		return http.StatusUpgradeRequired

@@ -32,9 +32,10 @@ import (
 type Options struct {
 	// Home is conch's state directory. Empty: see Home.
 	Home string
-	// Socket, when given, is dialled as it is: nothing is looked up or started.
+	// Socket, when given, is dialled as it is: nothing is looked up or started,
+	// assignments of agents neither, unless Home says where.
 	Socket string
-	// Agent is whose sessions bare labels mean. Empty: $CONCH_AGENT, else me.
+	// Agent is whose sessions bare labels mean. Empty: see Client.Agent.
 	Agent string
 	// NoStart makes calls fail with conch.NotRunning where there is no daemon.
 	NoStart bool
@@ -58,6 +59,8 @@ type Client struct {
 	once    sync.Once // guards home and homeErr
 	home    string
 	homeErr error
+
+	assigned assigned
 }
 
 // New gives a client. It touches neither disk nor network.
@@ -81,29 +84,22 @@ func (c *Client) Home() (string, error) {
 func (c *Client) Resolve(name string) (agent, label string, err error) {
 	agent, label, both := strings.Cut(name, "/")
 	if !both {
-		agent, label = c.o.Agent, name
-		if agent == "" {
-			agent = os.Getenv("CONCH_AGENT")
-		}
-		if agent == "" {
-			agent = conch.DefaultAgent
+		label = name
+		if label == "" {
+			label = os.Getenv("CONCH_SESSION")
 		}
 		if label == "" {
-			if env := os.Getenv("CONCH_SESSION"); env != "" {
-				return c.resolveEnv(agent, env)
-			}
 			label = conch.DefaultLabel
+		}
+		// $CONCH_SESSION may have an agent's name in front too.
+		if agent, label, both = strings.Cut(label, "/"); !both {
+			label = agent
+			if agent, _, err = c.Agent(); err != nil {
+				return "", "", err
+			}
 		}
 	}
 	return agent, label, check(agent, label)
-}
-
-// resolveEnv reads $CONCH_SESSION, where an agent's name may stand in front too.
-func (c *Client) resolveEnv(agent, env string) (string, string, error) {
-	if a, l, both := strings.Cut(env, "/"); both {
-		return a, l, check(a, l)
-	}
-	return agent, env, check(agent, env)
 }
 
 func check(agent, label string) error {

@@ -183,6 +183,7 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 }
 
 func TestResolve(t *testing.T) {
+	t.Setenv("CONCH_HOME", t.TempDir())
 	for _, c := range []struct{ agent, envAgent, envSession, name, want string }{
 		{"", "", "", "", "me/main"},
 		{"", "", "", "x", "me/x"},

@@ -16,7 +16,7 @@ import (
 // holds at most req.MaxOutput bytes of each stream. A command that fails, times
 // out or is interrupted is a result; an error means that conch could not run it.
 func (c *Client) Exec(ctx context.Context, session string, req conch.ExecRequest) (*conch.Result, error) {
-	u, err := c.execURL(session)
+	u, err := c.startURL(session, "/exec")
 	if err != nil {
 		return nil, err
 	}
@@ -42,9 +42,9 @@ func (c *Client) Result(ctx context.Context, id conch.CommandID, maxOutput int64
 	return whole(&r), nil
 }
 
-// execURL is where commands go; it says whether the session may be made, and
-// in which directory.
-func (c *Client) execURL(session string) (string, error) {
+// startURL is where commands and processes go; it says whether the session may be
+// made, and in which directory.
+func (c *Client) startURL(session, path string) (string, error) {
 	q := url.Values{}
 	if !c.o.NoCreate {
 		q.Set("create", "1")
@@ -52,7 +52,7 @@ func (c *Client) execURL(session string) (string, error) {
 			q.Set("cwd", dir)
 		}
 	}
-	return c.sessionURL(session, "/exec", q)
+	return c.sessionURL(session, path, q)
 }
 
 // startDir is where sessions made by this client start. A caller whose own

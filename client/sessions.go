@@ -119,8 +119,9 @@ func (c *Client) end(ctx context.Context, u string) (*Gone, error) {
 
 // Pruned says what Prune removed.
 type Pruned struct {
-	Removed int   `json:"removed"`
-	Bytes   int64 `json:"bytes"`
+	Removed   int   `json:"removed"`
+	Bytes     int64 `json:"bytes"`
+	Processes int   `json:"processes"` // ended ones that are not listed any more
 }
 
 // PruneOptions say which closed sessions go; the zero value: all.
@@ -129,7 +130,8 @@ type PruneOptions struct {
 	Keep      int           // but not the N closed last
 }
 
-// Prune removes what closed sessions left on disk.
+// Prune removes what closed sessions left on disk, and takes ended processes off the
+// lists of open ones.
 func (c *Client) Prune(ctx context.Context, o PruneOptions) (*Pruned, error) {
 	body := struct {
 		OlderThanMS int64 `json:"older_than_ms,omitempty"`

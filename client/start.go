@@ -330,7 +330,7 @@ func daemonEnv(env []string, home string) []string {
 	out := make([]string, 0, len(env)+1)
 	for _, kv := range env {
 		switch name, _, _ := strings.Cut(kv, "="); name {
-		case "CONCH_HOME", "CONCH_SESSION", "CONCH_AGENT":
+		case "CONCH_HOME", "CONCH_SESSION", "CONCH_AGENT", "CLAUDE_CODE_SESSION_ID":
 		default:
 			out = append(out, kv)
 		}

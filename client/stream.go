@@ -64,7 +64,7 @@ type Stream struct {
 // Stream runs a command in a session's shell and follows it. It returns as soon
 // as the session has accepted the command, be it into the queue.
 func (c *Client) Stream(ctx context.Context, session string, req conch.ExecRequest) (*Stream, error) {
-	u, err := c.execURL(session)
+	u, err := c.startURL(session, "/exec")
 	if err != nil {
 		return nil, err
 	}

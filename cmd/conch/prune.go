@@ -18,10 +18,11 @@ func newPrune(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "prune [--older-than D] [--keep N] [--json]",
 		GroupID: groupSession,
-		Short:   "Remove what closed sessions left on disk",
+		Short:   "Remove what closed sessions left on disk, and ended processes from the lists",
 		Long: `Remove the tapes and records of closed sessions: all of them, or those that were
-closed some time ago, or all but the last. The daemon does so by itself when they
-are old or take much room (prune_after and prune_size in config.toml).`,
+closed some time ago, or all but the last; and take ended processes of open sessions
+off their lists. The daemon does so by itself with sessions that are old or take
+much room (prune_after and prune_size in config.toml).`,
 		Example: "  conch prune --older-than 7d --keep 20",
 		Args:    words(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,7 +42,11 @@ are old or take much room (prune_after and prune_size in config.toml).`,
 			if asJSON {
 				return printJSON(os.Stdout, p)
 			}
-			fmt.Printf("removed %s (%s)\n", plural(p.Removed, "closed session", "closed sessions"), size(p.Bytes))
+			fmt.Printf("removed %s (%s)", plural(p.Removed, "closed session", "closed sessions"), size(p.Bytes))
+			if p.Processes > 0 {
+				fmt.Printf(", forgot %s", plural(p.Processes, "ended process", "ended processes"))
+			}
+			fmt.Println()
 			return nil
 		},
 	}

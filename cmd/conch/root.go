@@ -60,7 +60,8 @@ Exit status: the command's own; 124 timed out; 125 conch itself failed;
 		SilenceUsage:       true,
 		DisableSuggestions: true,
 	}
-	root.PersistentFlags().StringVar(&a.agent, "agent", "", "whose sessions (default: $CONCH_AGENT or me)")
+	root.PersistentFlags().StringVar(&a.agent, "agent", "", "`NAME` of the agent to work as (default: $CONCH_AGENT, else as assigned, else me)")
+	root.RegisterFlagCompletionFunc("agent", a.completeAgent)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		// An unset variable in a script must not mean another session.
 		for _, name := range []string{"session", "agent"} {
@@ -75,12 +76,16 @@ Exit status: the command's own; 124 timed out; 125 conch itself failed;
 	})
 	root.AddGroup(
 		&cobra.Group{ID: groupRun, Title: "Run commands:"},
+		&cobra.Group{ID: groupProcess, Title: "Background processes:"},
 		&cobra.Group{ID: groupSession, Title: "Sessions:"},
+		&cobra.Group{ID: groupMail, Title: "Agents and messages:"},
 		&cobra.Group{ID: groupDaemon, Title: "The daemon:"},
 	)
 	root.AddCommand(
 		newExec(a), newInterrupt(a), newHistory(a), newOutput(a),
+		newRun(a), newPs(a), newLogs(a), newWait(a), newKill(a), newStdin(a),
 		newNew(a), newSessions(a), newReset(a), newClose(a), newPrune(a), newLog(a),
+		newAgent(a), newWhoami(a), newEnvelope(),
 		newUp(a), newDown(a), newStatus(a), newDoctor(a), newBackup(a), newRestore(a), newBench(), newVersion(),
 	)
 	return root
@@ -89,7 +94,9 @@ Exit status: the command's own; 124 timed out; 125 conch itself failed;
 // The groups of `conch help`.
 const (
 	groupRun     = "run"
+	groupProcess = "process"
 	groupSession = "session"
+	groupMail    = "mail"
 	groupDaemon  = "daemon"
 )
 
@@ -119,6 +126,19 @@ func words(names ...string) cobra.PositionalArgs {
 func (a *app) sessionFlag(cmd *cobra.Command, session *string) {
 	cmd.Flags().StringVarP(session, "session", "s", "", "session `LABEL` (default: $CONCH_SESSION or main)")
 	cmd.RegisterFlagCompletionFunc("session", a.completeLabel)
+}
+
+// completeAgent offers the names of agents; it starts no daemon.
+func (a *app) completeAgent(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	list, err := a.client(client.Options{NoStart: true}).Agents(cmd.Context())
+	if err != nil || len(args) > 0 && cmd.ValidArgsFunction != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, g := range list {
+		names = append(names, g.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeLabel offers the labels of open sessions; it starts no daemon.

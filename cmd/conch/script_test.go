@@ -47,6 +47,7 @@ func TestScript(t *testing.T) {
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			env.Setenv("CONCH_SESSION", "")
 			env.Setenv("CONCH_AGENT", "")
+			env.Setenv("CLAUDE_CODE_SESSION_ID", "")
 			env.Defer(func() { closeHome(t, filepath.Join(env.WorkDir, "h")) })
 			return os.Mkdir(filepath.Join(env.WorkDir, "home"), 0o755)
 		},
@@ -82,7 +83,7 @@ func conchCommand(home string, args ...string) *exec.Cmd {
 	}
 	cmd := exec.Command(self, args...)
 	cmd.Args[0] = "conch"
-	cmd.Env = append(os.Environ(), "CONCH_HOME="+home, "CONCH_SESSION=", "CONCH_AGENT=", "HOME="+filepath.Dir(home))
+	cmd.Env = append(os.Environ(), "CONCH_HOME="+home, "CONCH_SESSION=", "CONCH_AGENT=", "CLAUDE_CODE_SESSION_ID=", "HOME="+filepath.Dir(home))
 	return cmd
 }
 

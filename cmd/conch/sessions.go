@@ -21,12 +21,11 @@ func newSessions(a *app) *cobra.Command {
 		Long:    "List the open sessions of all agents, or with --agent of one.",
 		Args:    words(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if a.agent != "" {
-				if err := conch.CheckAgent(a.agent); err != nil {
-					return err
-				}
+			c := a.client(client.Options{})
+			if err := a.checkAgent(cmd.Context(), c); err != nil {
+				return err
 			}
-			list, err := a.client(client.Options{}).Sessions(cmd.Context())
+			list, err := c.Sessions(cmd.Context())
 			if err != nil {
 				return err
 			}

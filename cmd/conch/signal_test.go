@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -148,6 +149,10 @@ func TestSecondCtrlCDetaches(t *testing.T) {
 }
 
 func TestTermAndHangupDetach(t *testing.T) {
+	// Under nohup what we start would ignore HUP too; what is caught it has at its default.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	defer signal.Stop(caught)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGKILL} {
 		home := newHome(t)
 		dir := filepath.Dir(home)

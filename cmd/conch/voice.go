@@ -22,6 +22,7 @@ import (
 // Exit statuses that are conch's own and not a command's.
 const (
 	statusUnwell      = 1   // doctor found something
+	statusEndedFirst  = 1   // wait: the process ended before what was waited for
 	statusTimedOut    = 124 // as timeout(1)
 	statusFailed      = 125 // conch itself failed
 	statusInterrupted = 130 // 128+SIGINT, as shells say it

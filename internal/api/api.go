@@ -50,6 +50,17 @@ func New(h *host.Host) http.Handler {
 		"POST /v1/prune":                          s.prune,
 		"POST /v1/shutdown":                       s.shutdown,
 		"GET /v1/doctor":                          s.doctor,
+		"GET /v1/processes":                       s.processes,
+		"GET /v1/whoami":                          s.whoami,
+		"GET /v1/agents":                          s.agents,
+		"POST /v1/agents":                         s.newAgent,
+		"POST /v1/agents/import":                  s.importAgent,
+		"POST /v1/agents/unassign":                s.unassignAgent,
+		"POST /v1/agents/{name}/use":              s.useAgent,
+		"POST /v1/agents/{name}/assign":           s.assignAgent,
+		"POST /v1/agents/{name}/export":           s.exportAgent,
+		"POST /v1/agents/{name}/unlock":           s.unlockAgent,
+		"POST /v1/agents/{name}/lock":             s.lockAgent,
 	} {
 		s.mux.HandleFunc(pattern, answer(f))
 	}
@@ -60,6 +71,9 @@ func New(h *host.Host) http.Handler {
 	s.mux.HandleFunc("/v1/sessions/{agent}/{label}/{rest...}", s.session)
 	s.mux.HandleFunc("GET /v1/commands/{id}", s.command)
 	s.mux.HandleFunc("GET /v1/commands/{id}/{rest...}", s.command)
+	s.mux.HandleFunc("GET /v1/processes/{id}", s.process)
+	s.mux.HandleFunc("GET /v1/processes/{id}/{rest...}", s.process)
+	s.mux.HandleFunc("POST /v1/processes/{id}/{rest...}", s.process)
 	return s
 }
 
@@ -138,8 +152,8 @@ func decode(r *http.Request, v any) error {
 	return conch.Errorf(conch.InvalidRequest, "request body: %v", err)
 }
 
-func (s *server) version(*http.Request) (any, error) { return s.h.About(), nil }
-func (s *server) status(*http.Request) (any, error)  { return s.h.Status(), nil }
+func (s *server) version(*http.Request) (any, error)  { return s.h.About(), nil }
+func (s *server) status(r *http.Request) (any, error) { return s.h.Status(r.Context()), nil }
 
 func (s *server) doctor(r *http.Request) (any, error) {
 	return s.h.Doctor(r.Context(), r.URL.Query().Get("deep") == "1"), nil
@@ -150,7 +164,11 @@ func (s *server) prune(r *http.Request) (any, error) {
 	if err := decode(r, &req); err != nil {
 		return nil, err
 	}
-	return s.h.Prune(req)
+	return s.h.Prune(r.Context(), req)
+}
+
+func (s *server) processes(r *http.Request) (any, error) {
+	return s.h.Processes(r.Context())
 }
 
 func (s *server) sessions(r *http.Request) (any, error) { return s.h.Sessions(r.Context()), nil }

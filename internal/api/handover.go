@@ -37,13 +37,15 @@ func target(h *host.Host, reqLine string) *session.Session {
 	if !ok {
 		return nil
 	}
-	if rest, ok := strings.CutPrefix(path, "/v1/commands/"); ok {
-		id, _, _ := strings.Cut(rest, "/")
-		s, _, _, err := h.Command(conch.CommandID(id))
-		if err != nil {
-			return nil
+	for _, prefix := range []string{"/v1/commands/", "/v1/processes/"} {
+		if rest, ok := strings.CutPrefix(path, prefix); ok {
+			id, _, _ := strings.Cut(rest, "/")
+			s, _, _, err := h.Command(conch.CommandID(id))
+			if err != nil {
+				return nil
+			}
+			return s
 		}
-		return s
 	}
 	rest, ok := strings.CutPrefix(path, "/v1/sessions/")
 	if !ok {
@@ -73,12 +75,14 @@ func target(h *host.Host, reqLine string) *session.Session {
 func (s *server) session(w http.ResponseWriter, r *http.Request) {
 	agent, label, rest := r.PathValue("agent"), r.PathValue("label"), r.PathValue("rest")
 	q := r.URL.Query()
-	create := r.Method == http.MethodPost && rest == "exec" && q.Get("create") == "1"
+	create := r.Method == http.MethodPost && (rest == "exec" || rest == "run") && q.Get("create") == "1"
 	open := func(ctx context.Context) (*session.Session, error) {
 		return s.h.Open(ctx, agent, label, create, q.Get("cwd"))
 	}
 	sess, err := open(r.Context())
-	if errors.Is(err, conch.SessionNotFound) && r.Method == http.MethodGet && s.archived(w, r, agent, label, rest) {
+	// What a closed session left can be read even if its agent is gone.
+	gone := errors.Is(err, conch.SessionNotFound) || errors.Is(err, conch.AgentNotFound)
+	if gone && r.Method == http.MethodGet && s.archived(w, r, agent, label, rest) {
 		return
 	}
 	if err != nil {

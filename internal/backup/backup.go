@@ -93,7 +93,7 @@ type Summary struct {
 // anywhere else by one that was made to. No expression: every process of conch
 // would pay for having it compiled.
 func allowed(name string) bool {
-	if name == "config.toml" || name == "conch.db" {
+	if name == "config.toml" || name == "agents.json" || name == "conch.db" {
 		return true
 	}
 	p := strings.Split(name, "/")
@@ -249,8 +249,10 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func (w *writer) home(o Options) error {
-	if err := w.plain(o.Home, "config.toml"); err != nil {
-		return err
+	for _, name := range []string{"config.toml", "agents.json"} {
+		if err := w.plain(o.Home, name); err != nil {
+			return err
+		}
 	}
 	keys := filepath.Join(o.Home, "keys")
 	err := filepath.WalkDir(keys, func(path string, d fs.DirEntry, err error) error {

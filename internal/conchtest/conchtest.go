@@ -138,7 +138,7 @@ func New(t testing.TB) *Home {
 	}
 	for _, kv := range os.Environ() {
 		switch name, _, _ := strings.Cut(kv, "="); name {
-		case "CONCH_HOME", "CONCH_SESSION", "CONCH_AGENT", "CONCH_FAULT", "HOME", "SHELL", "TMPDIR", "BASH_ENV", "ENV":
+		case "CONCH_HOME", "CONCH_SESSION", "CONCH_AGENT", "CONCH_FAULT", "CLAUDE_CODE_SESSION_ID", "HOME", "SHELL", "TMPDIR", "BASH_ENV", "ENV":
 		default:
 			h.Env = append(h.Env, kv)
 		}

@@ -241,6 +241,9 @@ func TestLogsAreSilent(t *testing.T) {
 	h.Conch("exec", "-s", "new", "--cwd", "/nowhere/"+secret, "true")
 	h.Exec("a", "kill -9 $PPID; echo "+secret)
 	h.Exec("a", "echo back")
+	id := strings.TrimSpace(h.OK("run", "-s", "a", "echo "+secret+"; sleep 60"))
+	h.Feed(strings.NewReader(secret), "stdin", id)
+	h.OK("kill", id)
 	get(t, h, "/v1/sessions/me/a/tape?from="+secret)
 	get(t, h, "/v1/status?token="+secret)
 	h.OK("down")
@@ -263,7 +266,7 @@ func TestLogsAreSilent(t *testing.T) {
 	}
 	for _, want := range []string{
 		`op=command session=` + h.sessionID("a") + ` label=a command=` + string(r.CommandID) + ` outcome=ok client=`,
-		" exit=0 ms=", "stdout=15", "stderr=15", "outcome=failed", "op=request method=POST route=/v1/sessions status=200",
+		" exit=0 ms=", "stdout=15", "stderr=15", "outcome=failed", "op=process session=", "outcome=killed", "op=request method=POST route=/v1/sessions status=200",
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %q in the logs:\n%s", want, all)

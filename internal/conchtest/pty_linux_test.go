@@ -159,3 +159,59 @@ func TestTypingOnATerminal(t *testing.T) {
 		t.Errorf("status %d, %q", got, w.text())
 	}
 }
+
+// hidden reports whether the terminal keeps to itself what is typed.
+func (w *terminal) hidden() bool {
+	raw, err := w.master.SyscallConn()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var state *unix.Termios
+	raw.Control(func(fd uintptr) { state, err = unix.IoctlGetTermios(int(fd), unix.TCGETS) })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return state.Lflag&unix.ECHO == 0
+}
+
+// answer types a passphrase once it is asked for and not shown.
+func (w *terminal) answer(prompt, line string) {
+	w.t.Helper()
+	w.shows(prompt)
+	Until(w.t, Limit, "the terminal hides what is typed", w.hidden)
+	w.typeIn(line)
+}
+
+// A passphrase is typed twice and shown never; Ctrl-C leaves the terminal as it
+// was.
+func TestPassphraseOnATerminal(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	h.OK("up")
+	w := onTerminal(h, "agent", "new", "amy", "--passphrase")
+	w.answer("passphrase: ", "open sesame\n")
+	w.answer("again: ", "open sesame\n")
+	if got := w.wait(); got != 0 || strings.Contains(w.text(), "sesame") {
+		t.Errorf("status %d, %q", got, w.text())
+	}
+	w = onTerminal(h, "agent", "new", "bob", "--passphrase")
+	w.answer("passphrase: ", "one\n")
+	w.answer("again: ", "two\n")
+	if got := w.wait(); got != 125 || !strings.Contains(w.text(), "differ") {
+		t.Errorf("status %d, %q", got, w.text())
+	}
+	w = onTerminal(h, "agent", "unlock", "amy")
+	w.answer("passphrase: ", "open sesame\n")
+	if got := w.wait(); got != 0 {
+		t.Errorf("status %d, %q", got, w.text())
+	}
+	w = onTerminal(h, "agent", "unlock", "amy")
+	w.answer("passphrase: ", "half\x03")
+	Until(t, Limit, "the terminal shows what is typed again", func() bool { return !w.hidden() })
+	if got := w.wait(); got != 130 || strings.Contains(w.text(), "half") {
+		t.Errorf("status %d, %q", got, w.text())
+	}
+	if o := h.Conch("whoami", "--agent", "bob"); o.Status != 125 {
+		t.Errorf("%v", o)
+	}
+}

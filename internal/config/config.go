@@ -61,6 +61,7 @@ func (k Key) Variable() string {
 // The keys. docs/CONFIG.md lists them all; a test compares.
 const (
 	QueueLimit    = "queue_limit"
+	ProcessLimit  = "process_limit"
 	TapeLimit     = "tape_limit"
 	ResultLimit   = "result_limit"
 	CommandRate   = "command_rate"
@@ -80,6 +81,7 @@ const (
 func Keys() []Key {
 	return []Key{
 		{Name: QueueLimit, Default: "1000", Session: true, Keeper: true, Zero: "no queue: a busy session refuses", Doc: "commands that may wait in one session"},
+		{Name: ProcessLimit, Default: "500", Session: true, Keeper: true, Zero: "no background processes", Doc: "processes that may run in the background of one session"},
 		{Name: TapeLimit, Kind: Size, Default: "4GiB", Session: true, Keeper: true, Doc: "bytes one session's tape may take; then the oldest part goes and leaves a note"},
 		{Name: ResultLimit, Kind: Size, Default: "64MiB", Session: true, Keeper: true, Doc: "bytes of each stream one result may carry (`max_output`)"},
 		{Name: CommandRate, Default: "0", Session: true, Keeper: true, Zero: "no limit", Doc: "commands one session takes within a second"},

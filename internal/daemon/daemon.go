@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/agent"
 	"github.com/conchsh/conch/internal/api"
 	"github.com/conchsh/conch/internal/config"
 	"github.com/conchsh/conch/internal/fault"
@@ -114,7 +115,14 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 
-	store, err := session.Open(session.Options{Home: home, Exe: o.Exe, Log: log, Login: o.Login, Config: cfg})
+	agents, err := agent.Open(home)
+	if err == nil {
+		err = agents.Sweep()
+	}
+	if err != nil {
+		return homeError(home, err)
+	}
+	store, err := session.Open(session.Options{Home: home, Exe: o.Exe, Log: log, Login: o.Login, Reserved: agents.Taken, Config: cfg})
 	if err != nil {
 		return homeError(home, err)
 	}
@@ -131,7 +139,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return homeError(home, err)
 	}
-	h := host.New(host.Options{Store: store, Home: home, Socket: path, Version: o.Version, Config: cfg, Leave: leave})
+	h := host.New(host.Options{
+		Store: store, Agents: agents, Home: home, Socket: path, Version: o.Version, Config: cfg, Auto: o.AutoStarted, Leave: leave,
+	})
 	l := sock.NewListener(ul, api.Route(h))
 	l.Refusal = api.Response(o.Version, conch.Errorf(conch.PermissionDenied, "this daemon serves only the user who started it").
 		Hint("each user has a daemon of their own; unset CONCH_HOME"))

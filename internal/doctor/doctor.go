@@ -84,6 +84,12 @@ func Examine(ctx context.Context, o Options) []Check {
 	return slices.DeleteFunc(out, func(c Check) bool { return c.Name == "" })
 }
 
+// Good is a check that found nothing.
+func Good(name, format string, args ...any) Check { return good(name, format, args...) }
+
+// Bad is one that did; the hint says what to do.
+func Bad(name, hint, format string, args ...any) Check { return bad(name, hint, format, args...) }
+
 func good(name, format string, args ...any) Check {
 	return Check{Name: name, OK: true, Detail: fmt.Sprintf(format, args...)}
 }

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/conchsh/conch"
@@ -24,13 +25,33 @@ type Start struct {
 	Session   string          `json:"session"`
 	Cwd       string          `json:"cwd,omitempty"` // as asked for this command
 	Merge     bool            `json:"merge,omitempty"`
+	Process   *Process        `json:"process,omitempty"` // it runs in the background
+}
+
+// Process is what a Start frame says of a background process.
+type Process struct {
+	Name string `json:"name,omitempty"`
+	PID  int    `json:"pid"`
+	Cwd  string `json:"cwd"`
+}
+
+// Used is what an Exit frame says a process used.
+type Used struct {
+	CPUMS      float64 `json:"cpu_ms"`
+	PeakMemory int64   `json:"peak_memory_bytes"`
+}
+
+// Forgotten is the payload of a Note frame: processes that are not listed any more.
+type Forgotten struct {
+	Processes []uint32 `json:"forgotten"`
 }
 
 // Exit is the payload of an Exit frame: the result without its streams. Lost
 // marks a command whose keeper died.
 type Exit struct {
 	conch.Result
-	Lost bool `json:"lost,omitempty"`
+	Lost bool  `json:"lost,omitempty"`
+	Used *Used `json:"used,omitempty"`
 }
 
 // Brief is what an Index keeps of an Exit. The rest is read from the tape when
@@ -40,6 +61,7 @@ type Brief struct {
 	Code                              int // with Seen
 	Seen, TimedOut, Interrupted, Lost bool
 	Signal                            *string
+	Used                              *Used
 }
 
 // ExitCode is nil where nobody saw one.
@@ -52,7 +74,7 @@ func (b *Brief) ExitCode() *int {
 }
 
 func (ex *Exit) brief() *Brief {
-	b := &Brief{Signal: ex.Signal, TimedOut: ex.TimedOut, Interrupted: ex.Interrupted, Lost: ex.Lost}
+	b := &Brief{Signal: ex.Signal, TimedOut: ex.TimedOut, Interrupted: ex.Interrupted, Lost: ex.Lost, Used: ex.Used}
 	if ex.ExitCode != nil {
 		b.Code, b.Seen = *ex.ExitCode, true
 	}
@@ -63,7 +85,7 @@ func (ex *Exit) brief() *Brief {
 // tape when asked for.
 const keepText = 256
 
-// An Entry is one command in an Index.
+// An Entry is one command or process in an Index.
 type Entry struct {
 	N        uint32
 	Text     string // empty with Long when over keepText
@@ -75,12 +97,14 @@ type Entry struct {
 	Out, Err int64
 	Exit     *Brief
 	ExitAt   tape.Cursor // the Exit frame
+	Process  *Process    // nil: a command of the shell
 }
 
-// An Index holds the commands of one tape, oldest first.
+// An Index holds the commands and processes of one tape, oldest first.
 type Index struct {
 	id, label string
-	list      []*Entry
+	list      []*Entry // commands
+	procs     []*Entry // processes
 	byN       map[uint32]*Entry
 }
 
@@ -100,7 +124,7 @@ func Scan(r *tape.Reader, id, label string) (*Index, error) {
 		if err != nil {
 			return x, err
 		}
-		if f.Kind == tape.Start || f.Kind == tape.Exit {
+		if f.Kind == tape.Start || f.Kind == tape.Exit || f.Kind == tape.Note {
 			// Small frames: go back and read them whole.
 			r.Again(r.Cursor().Back(n))
 			if f, err = r.Next(); err != nil {
@@ -112,14 +136,19 @@ func Scan(r *tape.Reader, id, label string) (*Index, error) {
 }
 
 // Add takes one frame, of n payload bytes, that stands between two cursors.
-// Only Start and Exit frames need their payload.
+// Only Start, Exit and Note frames need their payload.
 func (x *Index) Add(f tape.Frame, n int, from, to tape.Cursor) {
 	e := x.byN[f.Command]
 	switch f.Kind {
 	case tape.Start:
 		var s Start
 		_ = json.Unmarshal(f.Data, &s) // a frame with a good checksum that we wrote
-		x.Open(f.Command, s.Command, time.Unix(0, f.Time).UTC(), from, to)
+		x.Open(f.Command, s, time.Unix(0, f.Time).UTC(), from, to)
+		return
+	case tape.Note:
+		var gone Forgotten
+		_ = json.Unmarshal(f.Data, &gone)
+		x.Drop(gone.Processes)
 		return
 	case tape.Exit:
 		if e == nil {
@@ -143,12 +172,16 @@ func (x *Index) Add(f tape.Frame, n int, from, to tape.Cursor) {
 }
 
 // Open is Add for a Start frame by somebody who knows what it says.
-func (x *Index) Open(n uint32, text string, started time.Time, from, to tape.Cursor) *Entry {
-	e := &Entry{N: n, Text: text, Status: conch.StatusRunning, From: from, To: to, Started: started}
+func (x *Index) Open(n uint32, s Start, started time.Time, from, to tape.Cursor) *Entry {
+	e := &Entry{N: n, Text: s.Command, Status: conch.StatusRunning, From: from, To: to, Started: started, Process: s.Process}
 	if len(e.Text) > keepText {
 		e.Text, e.Long = "", true
 	}
-	x.list = append(x.list, e)
+	if e.Process != nil {
+		x.procs = append(x.procs, e)
+	} else {
+		x.list = append(x.list, e)
+	}
 	x.byN[n] = e
 	return e
 }
@@ -164,8 +197,8 @@ func (x *Index) Close(e *Entry, ex *Exit, ended time.Time, at, to tape.Cursor) {
 // Last is the highest command number seen.
 func (x *Index) Last() uint32 {
 	var n uint32
-	for _, e := range x.list {
-		n = max(n, e.N)
+	for k := range x.byN {
+		n = max(n, k)
 	}
 	return n
 }
@@ -176,12 +209,17 @@ func (x *Index) Get(n uint32) *Entry { return x.byN[n] }
 // Entries gives all commands, oldest first.
 func (x *Index) Entries() []*Entry { return x.list }
 
-// Running gives the commands that have a start but no end.
+// Processes gives all processes, oldest first.
+func (x *Index) Processes() []*Entry { return x.procs }
+
+// Running gives the commands and processes that have a start but no end.
 func (x *Index) Running() []*Entry {
 	var out []*Entry
-	for _, e := range x.list {
-		if e.Exit == nil {
-			out = append(out, e)
+	for _, list := range [][]*Entry{x.list, x.procs} {
+		for _, e := range list {
+			if e.Exit == nil {
+				out = append(out, e)
+			}
 		}
 	}
 	return out
@@ -189,14 +227,27 @@ func (x *Index) Running() []*Entry {
 
 // Forget drops entries whose frames have left the tape.
 func (x *Index) Forget(oldest tape.Cursor) {
-	i := 0
-	for i < len(x.list) && x.list[i].Exit != nil && x.list[i].To.Less(oldest) {
-		delete(x.byN, x.list[i].N)
-		i++
+	for _, list := range []*[]*Entry{&x.list, &x.procs} {
+		i := 0
+		for i < len(*list) && (*list)[i].Exit != nil && (*list)[i].To.Less(oldest) {
+			delete(x.byN, (*list)[i].N)
+			i++
+		}
+		if i > 0 {
+			*list = append([]*Entry(nil), (*list)[i:]...)
+		}
 	}
-	if i > 0 {
-		x.list = append([]*Entry(nil), x.list[i:]...)
-	}
+}
+
+// Drop takes ended processes off the list. Their output stays on the tape.
+func (x *Index) Drop(ns []uint32) {
+	x.procs = slices.DeleteFunc(x.procs, func(e *Entry) bool {
+		if !slices.Contains(ns, e.N) || e.Exit == nil {
+			return false
+		}
+		delete(x.byN, e.N)
+		return true
+	})
 }
 
 // Describe is e as the API shows it. text supplies a long command's text.
@@ -216,6 +267,34 @@ func (x *Index) Describe(e *Entry, text func(*Entry) string) conch.HistoryEntry 
 		h.ExitCode, h.Signal, h.TimedOut, h.Interrupted = e.Exit.ExitCode(), e.Exit.Signal, e.Exit.TimedOut, e.Exit.Interrupted
 	}
 	return h
+}
+
+// DescribeProcess is e as `ps` shows it, as far as the tape knows.
+func (x *Index) DescribeProcess(e *Entry, agent string, text func(*Entry) string) conch.Process {
+	p := conch.Process{
+		ProcessID: conch.NewCommandID(x.id, e.N), Name: e.Process.Name, Agent: agent, Session: x.label, Command: e.Text,
+		Status: conch.ProcessRunning, PID: e.Process.PID, StartedAt: e.Started, Cwd: e.Process.Cwd, StdoutBytes: e.Out, StderrBytes: e.Err,
+	}
+	if e.Long && text != nil {
+		p.Command = text(e)
+	}
+	if e.Exit == nil {
+		return p
+	}
+	ended := e.Ended
+	p.EndedAt, p.ExitCode, p.Signal = &ended, e.Exit.ExitCode(), e.Exit.Signal
+	if u := e.Exit.Used; u != nil {
+		p.CPUMS, p.PeakMemory = u.CPUMS, u.PeakMemory
+	}
+	switch {
+	case p.Signal != nil:
+		p.Status = conch.ProcessKilled
+	case p.ExitCode != nil:
+		p.Status = conch.ProcessExited
+	default:
+		p.Status = conch.ProcessFailed
+	}
+	return p
 }
 
 // Text reads a command's text from its Start frame.

@@ -85,7 +85,7 @@ func TestIndexIsSmall(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	x := New("aaaaaaaa", "main")
 	for i := range uint32(n) {
-		e := x.Open(i+1, "make -j8 test", time.Unix(0, 1), tape.Cursor{}, tape.Cursor{})
+		e := x.Open(i+1, Start{Command: "make -j8 test"}, time.Unix(0, 1), tape.Cursor{}, tape.Cursor{})
 		id := conch.NewCommandID("aaaaaaaa", i+1)
 		x.Close(e, &Exit{Result: conch.Result{ExitCode: &zero, CommandID: id, Cwd: cwd + strconv.Itoa(int(i)), Shell: conch.ShellReport{Restored: []string{"cwd"}}}}, time.Unix(0, 2), tape.Cursor{}, tape.Cursor{})
 	}

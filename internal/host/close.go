@@ -21,6 +21,9 @@ func (h *Host) Close(ctx context.Context, agent, label string) (Ended, error) {
 		return Ended{}, err
 	}
 	s, err := h.Store.Lookup(agent, label)
+	if errors.Is(err, conch.SessionNotFound) && !h.agentHere(agent) {
+		err = h.noAgent(agent)
+	}
 	if err != nil {
 		return Ended{}, err
 	}

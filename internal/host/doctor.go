@@ -13,5 +13,6 @@ type Report struct {
 
 // Doctor looks at everything conch stands on; deep, at every byte of every tape.
 func (h *Host) Doctor(ctx context.Context, deep bool) Report {
-	return Report{Checks: doctor.Examine(ctx, doctor.Options{Home: h.Home, Version: h.Version, Socket: h.Socket, Deep: deep})}
+	checks := doctor.Examine(ctx, doctor.Options{Home: h.Home, Version: h.Version, Socket: h.Socket, Deep: deep})
+	return Report{Checks: append(checks, h.checkAgents())}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/agent"
 	"github.com/conchsh/conch/internal/config"
 	"github.com/conchsh/conch/internal/session"
 )
@@ -22,10 +23,14 @@ import (
 // Options are what a Host stands on.
 type Options struct {
 	Store   *session.Store
+	Agents  *agent.Store
 	Home    string
 	Socket  string
 	Version string
 	Config  config.Config
+	// Auto says that the daemon was started by a client's need and leaves by
+	// itself.
+	Auto bool
 	// Leave makes the daemon shut down, soon and gracefully.
 	Leave func()
 }
@@ -62,6 +67,8 @@ func (h *Host) Open(ctx context.Context, agent, label string, create bool, cwd s
 		switch {
 		case err == nil:
 			_, err = s.Keeper(ctx)
+		case errors.Is(err, conch.SessionNotFound) && !h.agentHere(agent):
+			return nil, h.noAgent(agent)
 		case create && errors.Is(err, conch.SessionNotFound):
 			if s, err = h.create(ctx, agent, label, cwd); err == nil {
 				return s, nil
@@ -76,6 +83,9 @@ func (h *Host) Open(ctx context.Context, agent, label string, create bool, cwd s
 
 func (h *Host) create(ctx context.Context, agent, label, cwd string) (*session.Session, error) {
 	if err := checkCwd(cwd); err != nil {
+		return nil, err
+	}
+	if err := h.needAgent(agent); err != nil {
 		return nil, err
 	}
 	return h.Store.Obtain(ctx, session.NewSpec{Agent: agent, Label: label, Cwd: cwd})

@@ -18,8 +18,8 @@ type Imported struct {
 // Import keeps a labelled log as a closed session. No label: the daemon
 // chooses one.
 func (h *Host) Import(ctx context.Context, agent, label string, log io.Reader) (Imported, error) {
-	if agent == "" {
-		agent = conch.DefaultAgent
+	if err := h.fillAgent(&agent); err != nil {
+		return Imported{}, err
 	}
 	if err := conch.CheckAgent(agent); err != nil {
 		return Imported{}, err
@@ -28,6 +28,9 @@ func (h *Host) Import(ctx context.Context, agent, label string, log io.Reader) (
 		if err := conch.CheckLabel(label); err != nil {
 			return Imported{}, err
 		}
+	}
+	if err := h.needAgent(agent); err != nil {
+		return Imported{}, err
 	}
 	im, err := h.Store.Import(ctx, agent, label, log)
 	if err != nil {

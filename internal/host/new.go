@@ -23,11 +23,14 @@ type NewRequest struct {
 
 // New makes a session. A label that has one is LabelTaken.
 func (h *Host) New(ctx context.Context, r NewRequest) (conch.SessionInfo, error) {
-	if r.Agent == "" {
-		r.Agent = conch.DefaultAgent
+	if err := h.fillAgent(&r.Agent); err != nil {
+		return conch.SessionInfo{}, err
 	}
 	if err := h.checkName(r.Agent, r.Label); err != nil {
 		return conch.SessionInfo{}, err
+	}
+	if !h.agentHere(r.Agent) {
+		return conch.SessionInfo{}, h.noAgent(r.Agent)
 	}
 	for k, v := range r.Env {
 		if err := conch.CheckEnvName(k); err != nil {
@@ -46,6 +49,9 @@ func (h *Host) New(ctx context.Context, r NewRequest) (conch.SessionInfo, error)
 		}
 	}
 	if err := checkCwd(r.Cwd); err != nil {
+		return conch.SessionInfo{}, err
+	}
+	if err := h.needAgent(r.Agent); err != nil {
 		return conch.SessionInfo{}, err
 	}
 	s, err := h.Store.Create(ctx, session.NewSpec{

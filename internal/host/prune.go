@@ -19,20 +19,25 @@ type PruneRequest struct {
 
 // Pruned says what Prune removed.
 type Pruned struct {
-	Removed int   `json:"removed"`
-	Bytes   int64 `json:"bytes"`
+	Removed   int   `json:"removed"`
+	Bytes     int64 `json:"bytes"`
+	Processes int   `json:"processes"` // ended ones that are not listed any more
 }
 
-// Prune removes the records of closed sessions.
-func (h *Host) Prune(r PruneRequest) (Pruned, error) {
+// Prune removes the records of closed sessions, and takes the ended processes of open
+// ones off their lists.
+func (h *Host) Prune(ctx context.Context, r PruneRequest) (Pruned, error) {
 	if r.OlderThanMS < 0 || r.Keep < 0 {
 		return Pruned{}, conch.Errorf(conch.InvalidRequest, "older_than_ms and keep cannot be negative")
 	}
-	n, bytes, err := h.Store.PruneBy(session.Policy{OlderThan: time.Duration(r.OlderThanMS) * time.Millisecond, Keep: r.Keep}, time.Now())
-	if err != nil {
-		return Pruned{n, bytes}, conch.Errorf(conch.Internal, "%d removed, then: %v", n, err)
+	var p Pruned
+	var err error
+	by := session.Policy{OlderThan: time.Duration(r.OlderThanMS) * time.Millisecond, Keep: r.Keep}
+	if p.Removed, p.Bytes, err = h.Store.PruneBy(by, time.Now()); err != nil {
+		return p, conch.Errorf(conch.Internal, "%d removed, then: %v", p.Removed, err)
 	}
-	return Pruned{n, bytes}, nil
+	p.Processes, err = h.forgetProcesses(ctx)
+	return p, err
 }
 
 // tendEvery is how often the policies of the configuration are applied.

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"os"
 	"time"
 
@@ -19,11 +20,19 @@ func (h *Host) About() VersionInfo {
 }
 
 // Status describes the daemon.
-func (h *Host) Status() conch.StatusInfo {
+func (h *Host) Status(ctx context.Context) conch.StatusInfo {
+	processes := 0
+	for _, s := range h.Sessions(ctx) {
+		processes += s.Processes
+	}
 	return conch.StatusInfo{
 		Version: h.Version, DaemonPID: os.Getpid(), Home: h.Home,
-		UptimeS:  time.Since(h.started).Seconds(),
-		Sessions: len(h.Store.Sessions()),
-		Relay:    conch.RelayInfo{Mode: "off"},
+		UptimeS:   time.Since(h.started).Seconds(),
+		Sessions:  len(h.Store.Sessions()),
+		Processes: processes,
+		Relay:     h.relay(),
 	}
 }
+
+// relay describes the relay: there is none yet.
+func (h *Host) relay() conch.RelayInfo { return conch.RelayInfo{Mode: "off"} }

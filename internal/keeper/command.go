@@ -26,6 +26,7 @@ type command struct {
 	entry    *history.Entry // once started
 	out, err *stream
 	stdin    *stdin
+	proc     *process // set: it runs in the background
 	attempt  int
 	ticks    uint64 // when it began, see ticks
 	report   conch.ShellReport

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/history"
 	"github.com/conchsh/conch/internal/logfile"
 )
 
@@ -107,6 +108,30 @@ func (k *Keeper) account(c *command) {
 		args = append(args, "code", string(conch.AsError(c.failed).Kind))
 	}
 	k.log.Info("command", args...)
+}
+
+// accountProcess is account for a background process.
+func (k *Keeper) accountProcess(p *process, ex *history.Exit) {
+	word := "failed"
+	switch {
+	case ex.Signal != nil:
+		word = "killed"
+		k.count.ProcessesKilled.Add(1)
+	case ex.ExitCode != nil && *ex.ExitCode == 0:
+		word = "ok"
+		k.count.ProcessesOK.Add(1)
+	default:
+		k.count.ProcessesFailed.Add(1)
+	}
+	args := []any{"op", "process", "session", k.spec.ID, "label", k.spec.Label, "process", string(p.id), "outcome", word, "pid", p.self.PID,
+		"ms", int64(ex.DurationMS), "stdout", ex.StdoutBytes, "stderr", ex.StderrBytes}
+	if ex.ExitCode != nil {
+		args = append(args, "exit", *ex.ExitCode)
+	}
+	if ex.Signal != nil {
+		args = append(args, "signal", *ex.Signal)
+	}
+	k.log.Info("process", args...)
 }
 
 // getStats is what was counted so far, for the daemon's /metrics.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -163,8 +164,9 @@ func (k *Keeper) queueTimeout(c *command) {
 	k.refuse(c, e)
 }
 
-// everything ends all processes of the session and reports on the loop.
-func (k *Keeper) everything(then func(proc.Report)) {
+// everything ends all that commands of the session's shell started, and with processes
+// also what runs in the background, and reports on the loop.
+func (k *Keeper) everything(processes bool, then func(proc.Report)) {
 	for _, c := range k.queue {
 		k.dropQueued(c)
 	}
@@ -177,8 +179,20 @@ func (k *Keeper) everything(then func(proc.Report)) {
 	if k.sh != nil && k.cur == nil {
 		k.sh.HangUp() // an idle shell runs its EXIT trap and leaves by itself
 	}
+	spared := map[proc.Mark]bool{}
+	if !processes {
+		for _, n := range k.processNumbers() {
+			spared[proc.MakeMark(k.mark, n)] = true
+		}
+	}
+	find := func() []proc.ID {
+		return slices.DeleteFunc(proc.Tree(os.Getpid()), func(id proc.ID) bool {
+			m, ok := proc.MarkOf(id.PID)
+			return ok && spared[m]
+		})
+	}
 	go func() { // ends when the processes are gone or cannot be ended
-		rep := proc.End(context.Background(), func() []proc.ID { return proc.Tree(os.Getpid()) }, sessionLadder)
+		rep := proc.End(context.Background(), find, sessionLadder)
 		k.do(func() {
 			k.reap()
 			if c := k.cur; c != nil {
@@ -202,9 +216,10 @@ func (k *Keeper) everything(then func(proc.Report)) {
 	}()
 }
 
-// reset makes the session new: no processes, no state, the same label and tape.
+// reset makes the session's shell new: no jobs, no state, the same label and tape. What
+// `run` started is not the shell's and goes on.
 func (k *Keeper) reset(then func(proc.Report)) {
-	k.everything(func(rep proc.Report) {
+	k.everything(false, func(rep proc.Report) {
 		k.state = nil
 		k.judge, k.debugTrap = shell.Judge{}, ""
 		os.Remove(k.statePath())
@@ -221,7 +236,7 @@ func (k *Keeper) shutdown(then func(proc.Report)) {
 		then(proc.Report{Verified: true})
 		return
 	}
-	k.everything(func(rep proc.Report) {
+	k.everything(true, func(rep proc.Report) {
 		for _, s := range append([]*stream(nil), k.streams...) {
 			k.drain(s)
 			k.closeStream(s)

@@ -38,10 +38,18 @@ func (k *Keeper) handler() http.Handler {
 	mux.HandleFunc("GET "+base+"/log", k.getLog)
 	mux.HandleFunc("GET "+base+"/env", k.getEnv)
 	mux.HandleFunc("GET "+base+"/stats", k.getStats)
+	mux.HandleFunc("POST "+base+"/run", k.postRun)
+	mux.HandleFunc("GET "+base+"/processes", k.getProcesses)
+	mux.HandleFunc("POST "+base+"/processes/prune", k.postForget)
 	for _, b := range []string{base, "/v1"} {
 		mux.HandleFunc("GET "+b+"/commands/{id}", k.getCommand)
 		mux.HandleFunc("GET "+b+"/commands/{id}/output", k.getOutput)
 		mux.HandleFunc("POST "+b+"/commands/{id}/stdin", k.postStdin)
+		mux.HandleFunc("GET "+b+"/processes/{id}", k.getProcess)
+		mux.HandleFunc("GET "+b+"/processes/{id}/logs", k.getLogs)
+		mux.HandleFunc("POST "+b+"/processes/{id}/wait", k.postWait)
+		mux.HandleFunc("POST "+b+"/processes/{id}/signal", k.postSignal)
+		mux.HandleFunc("POST "+b+"/processes/{id}/stdin", k.postStdin)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		sendError(w, conch.Errorf(conch.InvalidRequest, "no such call: %s %s", r.Method, r.URL.Path))
@@ -96,7 +104,7 @@ func (k *Keeper) getInfo(w http.ResponseWriter, r *http.Request) {
 func (k *Keeper) info() conch.SessionInfo {
 	i := conch.SessionInfo{
 		Agent: k.spec.Agent, Label: k.spec.Label, ID: k.spec.ID, Busy: k.cur != nil, Live: k.cur != nil, Cwd: k.cwd,
-		KeeperPID: os.Getpid(), Queue: len(k.queue), StartedAt: k.spec.Created, LastActive: k.lastActive.UTC(), TapeBytes: k.tape.Size(),
+		KeeperPID: os.Getpid(), Queue: len(k.queue), Processes: len(k.procs), StartedAt: k.spec.Created, LastActive: k.lastActive.UTC(), TapeBytes: k.tape.Size(),
 	}
 	if k.sh != nil {
 		i.ShellPID = k.sh.PID
@@ -249,9 +257,7 @@ func (k *Keeper) postExec(w http.ResponseWriter, r *http.Request) {
 		k.eventsExec(w, r, c)
 	default:
 		if !k.await(r, c) {
-			if c.stdin != nil {
-				k.do(c.stdin.release)
-			}
+			k.clientGone(c)
 		} else {
 			k.sendResult(w, c, q.MaxOutput)
 			http.NewResponseController(w).Flush()
@@ -331,6 +337,9 @@ func (k *Keeper) lookup(id conch.CommandID) (e history.Entry, live *command, h c
 			if c != nil && c.n == n {
 				live = c
 			}
+		}
+		if p := k.procs[n]; p != nil {
+			live = p.command
 		}
 		p := k.index.Get(n)
 		if p == nil {
@@ -513,7 +522,7 @@ func (k *Keeper) postStdin(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	k.do(func() { in = live.stdin }) // a second attempt has a new one
-	at, err := in.write(r.Body, offset, q.Get("close") == "1", live.done)
+	at, err := in.write(ctx, r.Body, offset, q.Get("close") == "1", live.done)
 	if err != nil {
 		sendError(w, err)
 		return

@@ -98,8 +98,9 @@ type Keeper struct {
 	state      *shell.State
 	judge      shell.Judge
 	ckpt       *checkpoint
-	last       int    // $? for the next command
-	cwd        string // logical directory after the last command
+	last       int                 // $? for the next command
+	cwd        string              // logical directory after the last command
+	procs      map[uint32]*process // those that run, by number
 	streams    []*stream
 	hangups    []*hangup
 	settle     bool // a stream of the running command has just ended
@@ -140,7 +141,7 @@ func Main(dir, version string) int {
 	debug.SetGCPercent(50)
 	proc.Detach()
 	k := &Keeper{dir: dir, home: filepath.Dir(filepath.Dir(dir)), version: version, log: openLog(dir),
-		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), forks: make(chan func()), dying: map[int]bool{}}
+		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), forks: make(chan func()), dying: map[int]bool{}, procs: map[uint32]*process{}}
 	ctl, err := k.open()
 	if err != nil {
 		k.log.Error("keeper cannot start", "err", err)

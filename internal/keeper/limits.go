@@ -17,6 +17,7 @@ import (
 // daemon reads the user's configuration and hands them over as plain numbers.
 type limits struct {
 	queue     int
+	processes int // in the background
 	tapeBytes int64
 	result    int64         // bytes a stream in one result
 	rate      int           // commands a second; 0: any number
@@ -27,6 +28,7 @@ type limits struct {
 // The variables that carry them.
 const (
 	queueVariable    = "CONCH_QUEUE_LIMIT"
+	processVariable  = "CONCH_PROCESS_LIMIT"
 	tapeVariable     = "CONCH_TAPE_LIMIT"
 	resultVariable   = "CONCH_RESULT_LIMIT"
 	rateVariable     = "CONCH_COMMAND_RATE"
@@ -37,7 +39,7 @@ const (
 // ours reports whether a variable is meant for the keeper and not for the shell.
 func ours(name string) bool {
 	switch name {
-	case fault.Variable, queueVariable, tapeVariable, resultVariable, rateVariable, commandsVariable, idleVariable:
+	case fault.Variable, queueVariable, processVariable, tapeVariable, resultVariable, rateVariable, commandsVariable, idleVariable:
 		return true
 	}
 	return false
@@ -63,6 +65,7 @@ func readLimits() limits {
 	}
 	return limits{
 		queue:     int(get(queueVariable, 1000, 0)),
+		processes: int(get(processVariable, 500, 0)),
 		tapeBytes: get(tapeVariable, 4<<30, 1),
 		result:    get(resultVariable, 64<<20, 1),
 		rate:      int(get(rateVariable, 0, 0)),

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -218,7 +219,15 @@ func (k *Keeper) advance() {
 
 // reap collects dead children: the shell, and orphans that came to us.
 func (k *Keeper) reap() {
-	proc.Reap(func(pid int, ws unixWaitStatus) {
+	proc.Reap(func(pid int, ws unixWaitStatus, used syscall.Rusage) {
+		for _, p := range k.procs {
+			if p.self.PID == pid {
+				if !ws.Stopped() {
+					k.reaped(p, ws, used)
+				}
+				return
+			}
+		}
 		if k.sh == nil || pid != k.sh.PID {
 			if !ws.Stopped() {
 				delete(k.dying, pid)

@@ -262,6 +262,9 @@ func (k *Keeper) deathReport(hadState bool) *conch.ShellReport {
 // others reports whether the session has processes beside the shell that is going.
 func (k *Keeper) others() bool {
 	for _, id := range proc.Tree(os.Getpid()) {
+		if m, ok := proc.MarkOf(id.PID); ok && k.procs[m.Command()] != nil {
+			continue // a process of its own goes on
+		}
 		if !k.dying[id.PID] {
 			return true
 		}

@@ -101,7 +101,8 @@ func (k *Keeper) start(c *command) {
 	}
 	c.status = conch.StatusRunning
 	started := time.Now()
-	payload, _ := json.Marshal(history.Start{Command: c.req.Command, CommandID: c.id, Session: k.spec.Label, Cwd: c.req.Cwd, Merge: c.req.Merge})
+	begin := history.Start{Command: c.req.Command, CommandID: c.id, Session: k.spec.Label, Cwd: c.req.Cwd, Merge: c.req.Merge}
+	payload, _ := json.Marshal(begin)
 	fault.Point("keeper.before-start")
 	// On the tape before it runs: if we die, it is known to have been running.
 	at, err := k.record(tape.Frame{Time: started.UnixNano(), Command: c.n, Kind: tape.Start, Data: payload})
@@ -112,7 +113,7 @@ func (k *Keeper) start(c *command) {
 		k.refuse(c, storageError(err))
 		return
 	}
-	c.entry = k.index.Open(c.n, c.req.Command, started.UTC(), at, k.tape.End())
+	c.entry = k.index.Open(c.n, begin, started.UTC(), at, k.tape.End())
 	k.cur = c
 	close(c.began)
 	if c.req.TimeoutMS > 0 {
@@ -183,7 +184,9 @@ func (k *Keeper) launch(c *command) {
 	if c.stdin != nil {
 		if c.attempt > 1 {
 			c.stdin.release()
+			dropped := c.stdin.dropped
 			c.stdin = newStdin(c.req)
+			c.stdin.dropped = dropped
 		}
 		path, err := c.stdin.open(k)
 		if err != nil {
@@ -268,6 +271,9 @@ func (k *Keeper) take(s *stream, b []byte) {
 			c.failed = storageError(err)
 			k.endCommand(c, byStorage)
 		} else {
+			if c.proc != nil {
+				c.failed = storageError(err) // who follows it is told
+			}
 			k.closeStream(s) // late output of a finished command: its writers get SIGPIPE
 		}
 		return
@@ -277,6 +283,11 @@ func (k *Keeper) take(s *stream, b []byte) {
 		k.count.Stdout.Add(int64(len(b)))
 	} else {
 		k.count.Stderr.Add(int64(len(b)))
+	}
+	if c.proc != nil {
+		c.proc.lastOut = time.Now()
+		c.proc.peek(c.proc.lastOut)
+		return
 	}
 	if room := headSize - len(s.head); room > 0 && c.status == conch.StatusRunning {
 		s.head = append(s.head, b[:min(room, len(b))]...)
@@ -595,7 +606,7 @@ func (k *Keeper) background(c *command) int {
 	shellPID := 0
 	if k.sh != nil {
 		shellPID = k.sh.PID
-		if !k.watch[0].Any() && !k.watch[1].Any(shellPID) {
+		if !k.watch[0].Any() && !k.watch[1].Any(append(k.processPIDs(), shellPID)...) {
 			return 0
 		}
 	}

@@ -1,12 +1,14 @@
 package keeper
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,17 +27,28 @@ type stdin struct {
 	offset int64
 	closed bool
 
-	stop sync.Once
-	path string
-	data []byte // given whole
+	stop    sync.Once
+	path    string
+	data    []byte // given whole
+	dropped bool   // nobody will write: it ends as soon as it has begun; Keeper.mu guards it
 
-	count *metrics.Counter // set by open; bytes written are added
+	count *metrics.Counter // set before anybody writes; bytes written are added
 }
 
 func newStdin(q conch.ExecRequest) *stdin {
 	// Input that is given whole is closed to others.
 	return &stdin{ready: make(chan struct{}), data: q.Stdin, closed: !q.OpenStdin}
 }
+
+// pipeStdin is the stdin of a process, which has a pipe from its beginning.
+func pipeStdin(f *os.File) *stdin {
+	s := &stdin{ready: make(chan struct{}), file: f}
+	close(s.ready)
+	return s
+}
+
+// shut ends the stdin of a process that has ended.
+func (s *stdin) shut() { s.file.Close() }
 
 // open makes the FIFO for this attempt and starts waiting for the shell to open it.
 func (s *stdin) open(k *Keeper) (string, error) {
@@ -47,6 +60,9 @@ func (s *stdin) open(k *Keeper) (string, error) {
 		return "", storageError(err)
 	}
 	path := s.path
+	if s.dropped {
+		s.drop()
+	}
 	go func() { // ends with the FIFO's reader, or when release lets it through
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
@@ -70,6 +86,21 @@ func (s *stdin) once(f *os.File) {
 	})
 }
 
+// drop ends the input of a command whose writer has gone. One that has not begun yet
+// finds an empty input: its FIFO must be there for the shell to open.
+func (s *stdin) drop() {
+	s.dropped = true
+	if s.path == "" {
+		return
+	}
+	go func() { // ends when the shell has opened its end, or the command is over
+		<-s.ready
+		if s.file != nil {
+			s.file.Close()
+		}
+	}()
+}
+
 // release ends the waiting and the writing when the command is over.
 func (s *stdin) release() {
 	// A reader for a moment: an open that still waits returns.
@@ -88,14 +119,23 @@ func (s *stdin) release() {
 }
 
 // write appends r's bytes at offset, skipping what is there already, so that a
-// request that is sent again does no harm. It returns the new offset.
-func (s *stdin) write(r io.Reader, offset int64, closeAfter bool, done <-chan struct{}) (int64, error) {
+// request that is sent again does no harm. It returns the new offset. A writer that
+// leaves (ctx) while the command does not read lets the next one write.
+func (s *stdin) write(ctx context.Context, r io.Reader, offset int64, closeAfter bool, done <-chan struct{}) (int64, error) {
 	select {
 	case <-s.ready:
 	case <-done:
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if f := s.file; f != nil {
+		stop := context.AfterFunc(ctx, func() { f.SetWriteDeadline(time.Unix(1, 0)) })
+		defer func() {
+			if !stop() {
+				f.SetWriteDeadline(time.Time{})
+			}
+		}()
+	}
 	gone := conch.Errorf(conch.StdinClosed, "the command's stdin is closed").Hint("the command has ended, or its stdin was closed before")
 	if offset >= 0 && offset > s.offset {
 		return s.offset, conch.Errorf(conch.InvalidRequest, "offset %d is past the %d bytes written so far", offset, s.offset)

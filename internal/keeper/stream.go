@@ -124,6 +124,7 @@ func (k *Keeper) streamExec(w http.ResponseWriter, r *http.Request, c *command) 
 	}
 	ctx, stop := k.present(r)
 	defer stop()
+	defer k.clientGone(c)
 	if err := began(ctx, c); err != nil {
 		fail(err)
 		return
@@ -135,19 +136,24 @@ func (k *Keeper) streamExec(w http.ResponseWriter, r *http.Request, c *command) 
 		return
 	}
 	err := k.follow(ctx, c, w.(*response).sendFile)
-	k.clientGone(ctx, c)
 	if err != nil && ctx.Err() == nil {
 		fail(err)
 	}
 }
 
-// clientGone closes the stdin of a command whose starter has left: nobody else is sure
-// to write to it, and a command that waits for it would hold up the session for ever.
-func (k *Keeper) clientGone(ctx context.Context, c *command) {
-	if ctx.Err() != nil && c.req.OpenStdin {
+// clientGone closes the stdin of a command whose starter does not follow it to its end,
+// however that was noticed: nobody else is sure to write to it, and a command that waits
+// for it would hold up the session for ever.
+func (k *Keeper) clientGone(c *command) {
+	if !c.req.OpenStdin {
+		return
+	}
+	select {
+	case <-c.done:
+	default:
 		k.do(func() {
 			if c.stdin != nil {
-				c.stdin.release()
+				c.stdin.drop()
 			}
 		})
 	}
@@ -166,6 +172,7 @@ func (k *Keeper) eventsExec(w http.ResponseWriter, r *http.Request, c *command) 
 	}
 	ctx, stop := k.present(r)
 	defer stop()
+	defer k.clientGone(c)
 	if err := began(ctx, c); err != nil {
 		fail(err)
 		return
@@ -193,7 +200,6 @@ func (k *Keeper) eventsExec(w http.ResponseWriter, r *http.Request, c *command) 
 		}
 		return ctl.Flush()
 	})
-	k.clientGone(ctx, c)
 	if err != nil && ctx.Err() == nil {
 		fail(err)
 	}

@@ -63,6 +63,7 @@ type Session struct {
 	Stdout, Stderr, Stdin                               Counter
 	ShellStarts                                         Counter // the first one included
 	ByINT, ByTERM, ByKILL                               Counter // commands ended, by the last signal it took
+	ProcessesOK, ProcessesFailed, ProcessesKilled       Counter // background processes that ended
 }
 
 // Stats is a Session as it travels, with what is true at the moment. A newer
@@ -93,6 +94,9 @@ var totals = []struct{ name, metric, label, value string }{
 	{"by_int", "conch_kills_total", "signal", "SIGINT"},
 	{"by_term", "conch_kills_total", "signal", "SIGTERM"},
 	{"by_kill", "conch_kills_total", "signal", "SIGKILL"},
+	{"processes_ok", "conch_background_total", "outcome", "ok"},
+	{"processes_failed", "conch_background_total", "outcome", "failed"},
+	{"processes_killed", "conch_background_total", "outcome", "killed"},
 }
 
 // Read takes the counts as they are.
@@ -101,6 +105,7 @@ func (s *Session) Read() Stats {
 		"ok": s.OK.Load(), "failed": s.Failed.Load(), "timed_out": s.TimedOut.Load(), "interrupted": s.Interrupted.Load(),
 		"unknown": s.Unknown.Load(), "refused": s.Refused.Load(), "stdout": s.Stdout.Load(), "stderr": s.Stderr.Load(), "stdin": s.Stdin.Load(),
 		"shell_starts": s.ShellStarts.Load(), "by_int": s.ByINT.Load(), "by_term": s.ByTERM.Load(), "by_kill": s.ByKILL.Load(),
+		"processes_ok": s.ProcessesOK.Load(), "processes_failed": s.ProcessesFailed.Load(), "processes_killed": s.ProcessesKilled.Load(),
 	}
 	return Stats{Total: t, Duration: s.Duration.Read(), Wait: s.Wait.Read()}
 }
@@ -159,6 +164,7 @@ func (s *Sum) Write(w *Writer) {
 		"conch_output_bytes_total": "Bytes that commands wrote.",
 		"conch_input_bytes_total":  "Bytes that commands were given as input.",
 		"conch_shell_starts_total": "Shells started; every one after a session's first is a restart.",
+		"conch_background_total":   "Background processes by how they ended.",
 		"conch_kills_total":        "Commands ended by conch, by the last signal it took.",
 	}
 	for _, t := range totals {

@@ -75,6 +75,9 @@ func End(ctx context.Context, find func() []ID, steps []Step) Report {
 			break
 		}
 	}
+	if e.killed {
+		e.signal = SignalName(syscall.SIGKILL)
+	}
 	return Report{Signal: e.signal, Processes: e.count, Verified: e.none()}
 }
 
@@ -94,6 +97,7 @@ type ender struct {
 	find    func() []ID
 	targets map[ID]*target // those not known to be gone
 	signal  string
+	killed  bool // some needed KILL whatever the step
 	count   int
 }
 
@@ -254,6 +258,7 @@ func (e *ender) strike(sig syscall.Signal) {
 		t.handle.signal(sig)
 		if extra != 0 {
 			t.handle.signal(extra)
+			e.killed = e.killed || extra == syscall.SIGKILL
 		}
 		t.struck = true
 		up, err := look(t.ppid)

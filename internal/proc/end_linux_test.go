@@ -59,7 +59,7 @@ func TestEndRunsNoRest(t *testing.T) {
 		{"interactive", `bash --norc -i -c '` + strings.ReplaceAll(plain, `'`, `"`) + `; echo AFTER' 2>/dev/null; echo AFTER`, "SIGINT"},
 		{"job control", `set -m; ` + plain + `; echo AFTER`, "SIGINT"},
 		{"deaf parent", `sh -c 'trap "" INT; sh -c "trap - INT; echo ready; exec sleep 100"; echo AFTER'; echo AFTER`, "SIGTERM"},
-		{"deaf parents", `trap "" INT TERM; perl -e '$SIG{INT}=$SIG{TERM}="DEFAULT"; $|=1; print "ready\n"; sleep 100'; echo AFTER`, "SIGINT"},
+		{"deaf parents", `trap "" INT TERM; perl -e '$SIG{INT}=$SIG{TERM}="DEFAULT"; $|=1; print "ready\n"; sleep 100'; echo AFTER`, "SIGKILL"},
 		{"exits on EXIT trap", `trap 'echo CLEAN' EXIT; ` + catcher + `; echo AFTER`, "SIGINT"},
 		{"INT trap of its own", `trap 'echo CLEAN; exit 3' INT; ` + plain + `; echo AFTER`, "SIGINT"},
 	} {
@@ -234,7 +234,7 @@ func TestNoDescriptorIsLeft(t *testing.T) {
 		}
 		return len(entries)
 	}
-	p := bash(t, `trap "" INT; `+catcher+` & sleep 100 & wait`)
+	p := bash(t, `trap "" INT; sleep 100 & `+catcher+` & wait`)
 	p.line(t)
 	before := open()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -106,19 +106,20 @@ func Await(ctx context.Context, id ID) error {
 }
 
 // Reap collects every child that has changed its state, without blocking, and calls handle for
-// each: exited, killed or (ws.Stopped()) stopped. It takes children from whoever else waits for
+// each: exited, killed or (ws.Stopped()) stopped, with what it and the children it waited for used. It takes children from whoever else waits for
 // them in this process, [os/exec.Cmd.Wait] included.
-func Reap(handle func(pid int, ws syscall.WaitStatus)) {
+func Reap(handle func(pid int, ws syscall.WaitStatus, used syscall.Rusage)) {
 	for {
 		var ws syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		var used syscall.Rusage
+		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG|syscall.WUNTRACED, &used)
 		if err == syscall.EINTR {
 			continue
 		}
 		if err != nil || pid <= 0 {
 			return
 		}
-		handle(pid, ws)
+		handle(pid, ws, used)
 	}
 }
 

@@ -69,7 +69,7 @@ var reaper = statuses{ended: make(map[int]syscall.WaitStatus)}
 func (s *statuses) reap() {
 	s.pause.Lock()
 	defer s.pause.Unlock()
-	Reap(func(pid int, ws syscall.WaitStatus) {
+	Reap(func(pid int, ws syscall.WaitStatus, _ syscall.Rusage) {
 		if ws.Stopped() {
 			return
 		}
@@ -326,7 +326,7 @@ func TestReapTellsStopped(t *testing.T) {
 	var seen []syscall.WaitStatus
 	collect := func() bool {
 		n := len(seen)
-		Reap(func(pid int, ws syscall.WaitStatus) {
+		Reap(func(pid int, ws syscall.WaitStatus, _ syscall.Rusage) {
 			if pid == p.PID {
 				seen = append(seen, ws)
 			}

@@ -130,6 +130,54 @@ func (a *Archive) Command(n uint32) (conch.HistoryEntry, error) {
 	return x.Describe(e, a.text), nil
 }
 
+// Process describes one process.
+func (a *Archive) Process(n uint32) (conch.Process, error) {
+	x, e, err := a.find(n)
+	if err != nil && !errors.Is(err, conch.CommandNotFound) {
+		return conch.Process{}, err
+	}
+	if err != nil || e.Process == nil {
+		return conch.Process{}, conch.Errorf(conch.ProcessNotFound, "no process %s", conch.NewCommandID(a.Spec.ID, n)).Hint("conch ps lists them")
+	}
+	return x.DescribeProcess(e, a.Spec.Agent, a.text), nil
+}
+
+// Processes lists the processes, oldest first.
+func (a *Archive) Processes() ([]conch.Process, error) {
+	x, err := a.index()
+	if err != nil {
+		return nil, err
+	}
+	out := []conch.Process{}
+	for _, e := range x.Processes() {
+		out = append(out, x.DescribeProcess(e, a.Spec.Agent, a.text))
+	}
+	return out, nil
+}
+
+// Frames reads the frames of one command or process in order, to io.EOF. The caller
+// calls end.
+func (a *Archive) Frames(n uint32) (next func() (tape.Frame, error), end func() error, err error) {
+	_, e, err := a.find(n)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := a.reader(e.From)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func() (tape.Frame, error) {
+		for {
+			if !r.Cursor().Less(e.To) {
+				return tape.Frame{}, io.EOF
+			}
+			if f, err := r.Next(); err != nil || f.Command == n {
+				return f, err
+			}
+		}
+	}, r.Close, nil
+}
+
 // Output gives what a command wrote on one stream, late output included. The
 // caller closes it.
 func (a *Archive) Output(n uint32, kind tape.Kind) (io.ReadCloser, error) {

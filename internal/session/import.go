@@ -104,6 +104,9 @@ func (st *Store) reserveImport(agent, label string) (Spec, error) {
 		return Spec{}, conch.Errorf(conch.LabelTaken, "a closed session %s is still kept", label).
 			Hint("an imported log needs a label of its own; conch prune removes closed sessions")
 	}
+	if err := st.checkReserved(label); err != nil {
+		return Spec{}, err
+	}
 	st.importing[name{agent, label}] = true
 	st.wg.Add(1)
 	return Spec{

@@ -227,6 +227,34 @@ func (s *Session) Info(ctx context.Context) (conch.SessionInfo, error) {
 	return asked, nil
 }
 
+// Processes lists the session's background processes, from the keeper if it runs.
+func (s *Session) Processes(ctx context.Context) ([]conch.Process, error) {
+	record := &Archive{Spec: s.spec, tape: filepath.Join(s.dir, tapeDir)}
+	l := s.link.Load()
+	if l == nil {
+		return record.Processes()
+	}
+	var out []conch.Process
+	err := s.call(ctx, l, http.MethodGet, "/processes", &out)
+	if _, told := errors.AsType[*conch.Error](err); err != nil && !told && ctx.Err() == nil {
+		return record.Processes() // the keeper has just died
+	}
+	return out, err
+}
+
+// ForgetProcesses takes ended processes off the session's list and says how many.
+func (s *Session) ForgetProcesses(ctx context.Context) (int, error) {
+	l := s.link.Load()
+	if l == nil {
+		return 0, nil // its next keeper lists them; they go with the session at the latest
+	}
+	var out struct {
+		Processes int `json:"processes"`
+	}
+	err := s.call(ctx, l, http.MethodPost, "/processes/prune", &out)
+	return out.Processes, err
+}
+
 // Env is the current environment of the session's shell, for another's start.
 func (s *Session) Env(ctx context.Context) (map[string]string, error) {
 	l, err := s.running(ctx)

@@ -44,6 +44,9 @@ type Options struct {
 	Login map[string]string
 	// Config has the limits. The zero Config has the defaults.
 	Config config.Config
+	// Reserved reports that a label may not be used for a new session. It is
+	// called with the Store's lock held and must not block. Nil: none is.
+	Reserved func(label string) bool
 }
 
 // A Store holds the sessions of one home.
@@ -57,6 +60,7 @@ type Store struct {
 	home, exe string
 	log       *slog.Logger
 	config    config.Config
+	reserved  func(label string) bool
 
 	login     map[string]string // valid once loginDone is closed
 	loginDone chan struct{}
@@ -82,7 +86,7 @@ type name struct{ agent, label string }
 func Open(o Options) (*Store, error) {
 	st := &Store{
 		home: o.Home, exe: o.Exe, log: o.Log, config: o.Config,
-		login: o.Login, loginDone: make(chan struct{}),
+		login: o.Login, loginDone: make(chan struct{}), reserved: o.Reserved,
 		open: map[name]*Session{}, byID: map[string]*Session{}, closed: map[string]Spec{}, importing: map[name]bool{},
 	}
 	if st.log == nil {
@@ -268,6 +272,9 @@ func (st *Store) reserve(n NewSpec) (s *Session, made bool, err error) {
 	if st.held {
 		return nil, false, errLeaving()
 	}
+	if err := st.checkReserved(n.Label); err != nil {
+		return nil, false, err
+	}
 	if most := st.config.Get(config.SessionLimit); most > 0 && int64(len(st.open)) >= most {
 		return nil, false, conch.Errorf(conch.LimitReached, "%d sessions are open, which is the limit", len(st.open)).
 			Hint("conch close LABEL ends one; session_limit in config.toml (CONCH_SESSION_LIMIT) sets the limit")
@@ -287,6 +294,34 @@ func (st *Store) reserve(n NewSpec) (s *Session, made bool, err error) {
 	st.wg.Add(1)
 	st.open[k], st.byID[id] = s, s
 	return s, true, nil
+}
+
+// checkReserved refuses a label that is not for sessions. Under mu, so that the
+// answer holds until the label is taken.
+func (st *Store) checkReserved(label string) error {
+	if st.reserved == nil || !st.reserved(label) {
+		return nil
+	}
+	return conch.Errorf(conch.LabelTaken, "%q is the name of an agent and cannot be a session's label", label).
+		Hint("choose another label; conch agent ls lists the agents")
+}
+
+// HasLabel gives the agent of a session that has a label, open or being
+// imported.
+func (st *Store) HasLabel(label string) (agent string, ok bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for k := range st.open {
+		if k.label == label {
+			return k.agent, true
+		}
+	}
+	for k := range st.importing {
+		if k.label == label {
+			return k.agent, true
+		}
+	}
+	return "", false
 }
 
 // freeID is an id that no session has. Under mu.

@@ -43,5 +43,5 @@ func (s *Shell) CanAbort() bool {
 // OpenDescriptors cannot be counted without /proc.
 func (s *Shell) OpenDescriptors() int { return 0 }
 
-// attributes put the shell into a session of its own. There are no control groups here.
-func attributes(int) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+// Attributes put the shell into a session of its own. There are no control groups here.
+func Attributes(int) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

@@ -73,9 +73,9 @@ func (s *Shell) OpenDescriptors() int {
 	return n
 }
 
-// attributes put the shell into a session of its own, and into its control group
+// Attributes put the shell into a session of its own, and into its control group
 // before it runs its first instruction.
-func attributes(cgroup int) *syscall.SysProcAttr {
+func Attributes(cgroup int) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setsid: true}
 	if cgroup > 0 {
 		a.UseCgroupFD, a.CgroupFD = true, cgroup

@@ -148,7 +148,7 @@ func (s *Shell) start() error {
 		Files: []uintptr{ctlR.Fd(), uintptr(sinks[0][1]), uintptr(sinks[1][1])},
 		// Its own session: `kill 0` and `suspend -f` in a command reach
 		// nobody but the session's own processes.
-		Sys: attributes(s.cfg.Cgroup),
+		Sys: Attributes(s.cfg.Cgroup),
 	})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.cfg.Bash, err)

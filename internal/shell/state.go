@@ -167,7 +167,20 @@ func (st *State) Save(path string) error {
 // script is what a new shell sources to become this state. Options come last:
 // errexit, nounset or posix mode would change how the rest is read.
 func (st *State) script() []byte {
-	var b bytes.Buffer
+	b := st.beginning()
+	b.WriteString(`\builtin cd -- ` + Quote(st.Pwd) + "\n")
+	st.arguments(b)
+	for _, e := range st.userTraps() {
+		b.WriteString(`\builtin ` + e + "\n")
+	}
+	st.options(b)
+	return b.Bytes()
+}
+
+// beginning is what a state's shells and programs have in common: all that is set
+// before the directory.
+func (st *State) beginning() *bytes.Buffer {
+	b := new(bytes.Buffer)
 	for _, line := range strings.Split(string(st.Shopt), "\n") {
 		if line != "" && !strings.HasSuffix(line, " login_shell") && !strings.HasSuffix(line, " restricted_shell") {
 			b.WriteString(`\builtin ` + line + "\n")
@@ -192,7 +205,11 @@ func (st *State) script() []byte {
 		b.WriteString(`\builtin ` + e + "\n")
 	}
 	b.WriteString(`\builtin umask ` + strings.TrimSpace(string(st.Umask)) + "\n")
-	b.WriteString(`\builtin cd -- ` + Quote(st.Pwd) + "\n")
+	return b
+}
+
+// arguments sets OLDPWD, the positional parameters and the disabled builtins.
+func (st *State) arguments(b *bytes.Buffer) {
 	if old, ok := st.variable("OLDPWD"); ok {
 		b.WriteString(`\builtin ` + old + "\n")
 	}
@@ -204,9 +221,10 @@ func (st *State) script() []byte {
 			b.WriteString(`\builtin ` + line + "\n")
 		}
 	}
-	for _, e := range st.userTraps() {
-		b.WriteString(`\builtin ` + e + "\n")
-	}
+}
+
+// options sets what `set` does.
+func (st *State) options(b *bytes.Buffer) {
 	for _, line := range strings.Split(string(st.Options), "\n") {
 		f := strings.Fields(line)
 		if len(f) != 3 {
@@ -218,7 +236,6 @@ func (st *State) script() []byte {
 			b.WriteString(`\builtin ` + line + "\n")
 		}
 	}
-	return b.Bytes()
 }
 
 // unrestorable are variables bash keeps itself.

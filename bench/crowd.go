@@ -3,11 +3,16 @@ package bench
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/sock"
 )
 
 // crowdSettle is how long a crowd of sessions is left alone: their keepers give
@@ -44,7 +49,48 @@ func (r *run) crowd(ctx context.Context) error {
 	if err := r.crowdMemory(ctx, h, list, made); err != nil {
 		return err
 	}
+	if err := r.crowdMetrics(ctx, h, n); err != nil {
+		return err
+	}
 	return r.crowdExec(ctx, h, min(n, 200))
+}
+
+// crowdMetrics asks the daemon for what all keepers have counted, which it asks
+// them for.
+func (r *run) crowdMetrics(ctx context.Context, h *home, n int) error {
+	path, err := sock.Path(h.path, "d.sock")
+	if err != nil {
+		return err
+	}
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
+	var text string
+	scrape := timed(1, func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://daemon.conch/metrics", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := c.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		text = string(b)
+		return err
+	})
+	if err := interleave(ctx, pick(r.Quick, 1, 5), nil, scrape); err != nil {
+		return err
+	}
+	row := latency("crowd-metrics", fmt.Sprintf("/metrics of %d sessions", n), scrape, "", nil, time.Millisecond)
+	got, of := int64(0), int64(n)
+	if strings.Contains(text, "\nconch_keepers_silent 0\n") {
+		got = of
+	}
+	row.Got, row.Of = &got, &of
+	r.add(row)
+	return nil
 }
 
 // crowdMemory reads what all of them take.

@@ -35,6 +35,12 @@ func TestSessionInGroup(t *testing.T) {
 	if !strings.Contains(r.Stdout, "/conch-"+id) {
 		t.Errorf("the shell is in %q", r.Stdout)
 	}
+	// So is a process in the background, which is not the shell's child.
+	p := strings.TrimSpace(h.OK("run", "-s", "g", "grep ^0: /proc/self/cgroup"))
+	h.OK("wait", p, "--exit", "-t", "20s")
+	if got := h.OK("logs", p); !strings.Contains(got, "/conch-"+id) {
+		t.Errorf("a process is in %q", got)
+	}
 	// After the shell's death the next is born there too.
 	h.Exec("g", "kill -9 $$")
 	if r := h.Exec("g", "grep ^0: /proc/self/cgroup"); !strings.Contains(r.Stdout, "/conch-"+id) {

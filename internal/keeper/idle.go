@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/conchsh/conch/internal/proc"
 	"github.com/conchsh/conch/internal/sock"
 )
@@ -22,8 +24,19 @@ const idleLook = 10 * time.Minute
 type controls struct {
 	mu    sync.Mutex // guards all that follows
 	l     *net.UnixListener
+	ended chan struct{} // closed when nobody accepts from l any more
 	conns map[*net.UnixConn]bool
-	wg    sync.WaitGroup // those who read them
+	used  bool           // a daemon has connected
+	wg    sync.WaitGroup // those who read conns
+}
+
+// listen makes l the socket; whoever accepts from it calls the function when through.
+func (c *controls) listen(l *net.UnixListener) (ended func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	done := make(chan struct{})
+	c.l, c.ended = l, done
+	return func() { close(done) }
 }
 
 func (c *controls) add(ctl *net.UnixConn) {
@@ -32,7 +45,7 @@ func (c *controls) add(ctl *net.UnixConn) {
 	if c.conns == nil {
 		c.conns = map[*net.UnixConn]bool{}
 	}
-	c.conns[ctl] = true
+	c.conns[ctl], c.used = true, true
 	c.wg.Add(1)
 }
 
@@ -42,6 +55,14 @@ func (c *controls) remove(ctl *net.UnixConn) {
 	defer c.mu.Unlock()
 	delete(c.conns, ctl)
 	c.wg.Done()
+}
+
+// known reports whether a daemon has ever connected. Before that somebody is about
+// to, who started this process to hand something to it.
+func (c *controls) known() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.used
 }
 
 // close stops listening.
@@ -56,9 +77,20 @@ func (c *controls) close() {
 // hush makes sure that no connection can be handed to this process any more: no
 // daemon can connect, and those that are connected get an error instead. What
 // was handed over before is received, and has its own goroutine when this returns.
-func (c *controls) hush() {
+func (c *controls) hush(path string, take func(*net.UnixConn)) {
 	c.mu.Lock()
-	c.l.Close()
+	l, ended := c.l, c.ended
+	c.mu.Unlock()
+	// First nobody finds the socket. Then those who found it before are
+	// accepted, also the ones that wait in the backlog, and may have sent
+	// something already: closing the socket would throw that away.
+	os.Remove(path)
+	for _, ctl := range backlog(l) {
+		take(ctl)
+	}
+	l.Close()
+	<-ended
+	c.mu.Lock()
 	for ctl := range c.conns {
 		ctl.CloseRead()
 	}
@@ -66,9 +98,37 @@ func (c *controls) hush() {
 	c.wg.Wait()
 }
 
+// backlog accepts what waits in front of a socket, and waits for nothing.
+func backlog(l *net.UnixListener) []*net.UnixConn {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	var list []*net.UnixConn
+	raw.Control(func(fd uintptr) {
+		for {
+			n, _, err := unix.Accept(int(fd))
+			if err == unix.EINTR {
+				continue
+			}
+			if err != nil {
+				return
+			}
+			unix.CloseOnExec(n)
+			f := os.NewFile(uintptr(n), "control")
+			c, err := net.FileConn(f)
+			f.Close()
+			if u, ok := c.(*net.UnixConn); err == nil && ok {
+				list = append(list, u)
+			}
+		}
+	})
+	return list
+}
+
 // idle reports whether nothing of the session needs this process.
 func (k *Keeper) idle() bool {
-	if k.cur != nil || k.closing != nil || k.ckpt != nil || len(k.queue) > 0 || k.blocked || k.stopping != nil || k.clients.Load() > 0 {
+	if k.cur != nil || k.closing != nil || k.ckpt != nil || len(k.queue) > 0 || k.blocked || k.stopping != nil || k.clients.Load() > 0 || !k.controls.known() {
 		return false
 	}
 	if k.state != nil {
@@ -109,7 +169,7 @@ func (k *Keeper) whenIdle(now time.Time) {
 // release ends the keeper of an idle session, unless a client turns out to have
 // been on its way.
 func (k *Keeper) release() {
-	k.controls.hush()
+	k.controls.hush(k.socket, k.control(k.handler()))
 	k.do(func() {
 		if k.idle() {
 			k.log.Info("session is idle; letting its shell go", "session", k.spec.ID, "after", k.limits.idle.String())

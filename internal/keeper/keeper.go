@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -404,21 +405,27 @@ func storageError(err error) error {
 // serve takes control connections of daemons and serves the client connections
 // that arrive over them. It ends when the listener is closed.
 func (k *Keeper) serve(l *net.UnixListener) {
-	k.controls.mu.Lock()
-	k.controls.l = l
-	k.controls.mu.Unlock()
-	h := k.handler()
+	ended := k.controls.listen(l)
+	defer ended()
+	control := k.control(k.handler())
 	for {
 		ctl, err := l.AcceptUnix()
 		if err != nil {
 			return
 		}
+		control(ctl)
+	}
+}
+
+// control gives a function that takes over a daemon's connection.
+func (k *Keeper) control(h http.Handler) func(*net.UnixConn) {
+	return func(ctl *net.UnixConn) {
 		if _, uid, err := sock.PeerCred(ctl); err != nil || uid != os.Getuid() {
 			ctl.Close()
-			continue
+			return
 		}
 		k.controls.add(ctl)
-		go func() {
+		go func() { // ends with the daemon, or when the keeper lets go
 			defer k.controls.remove(ctl)
 			for {
 				c, err := sock.Receive(ctl)

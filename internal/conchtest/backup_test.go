@@ -23,6 +23,7 @@ func TestBackupRestore(t *testing.T) {
 	r := h.Start("exec", "-s", "b", "echo begin; sleep 60")
 	r.Line("begin")
 	// One that changes its state all the while.
+	h.Want("busy", "n=0", "")
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -249,7 +249,9 @@ func TestPolicies(t *testing.T) {
 	h.OK("down")
 	h.Want("s", "echo $x", "1\n") // the default leaves it open
 	h.OK("down")
-	Kill(t, keeperOf(t, h, "s"))
+	keeper := keeperOf(t, h, "s")
+	Kill(t, keeper)
+	Until(t, 10*time.Second, "its keeper is dead", func() bool { return !Alive(keeper) })
 	asleep.OK("up")
 	Until(t, 10*time.Second, "it is closed", func() bool { return h.Session("s").ID == "" })
 	h.OK("history", "-s", "s")

@@ -22,17 +22,10 @@ import (
 )
 
 // A Check is one thing the doctor looked at.
-type Check struct {
-	Name   string `json:"name"`
-	OK     bool   `json:"ok"`
-	Detail string `json:"detail"`
-	Hint   string `json:"hint"`
-}
+type Check = conch.Check
 
 // Report is the doctor's answer.
-type Report struct {
-	Checks []Check `json:"checks"`
-}
+type Report = conch.Checkup
 
 // lowSpace is when the disk counts as nearly full: one tape's size.
 const lowSpace = 4 << 30

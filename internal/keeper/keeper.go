@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -71,7 +72,11 @@ type Keeper struct {
 	wakeW int
 	kickR int // what wakes the attendant
 	kickW int
-	forks chan func() // run on the first thread
+	forks chan func()  // run on the first thread
+	conns atomic.Int32 // of clients
+	// Requests that are being answered, and a word when one has been.
+	answering atomic.Int32
+	answered  chan struct{}
 
 	mu         sync.Mutex // guards all that follows; see do
 	polls      uint64     // changes of what must be polled
@@ -151,7 +156,7 @@ func Main(dir, version string) int {
 	debug.SetGCPercent(50)
 	proc.Detach()
 	k := &Keeper{dir: dir, home: filepath.Dir(filepath.Dir(dir)), version: version, log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), forks: make(chan func()), dying: map[int]bool{}, procs: map[uint32]*process{}}
+		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), forks: make(chan func()), answered: make(chan struct{}, 1), dying: map[int]bool{}, procs: map[uint32]*process{}}
 	ctl, err := k.open()
 	if err != nil {
 		k.log.Error("keeper cannot start", "err", err)
@@ -172,6 +177,7 @@ func Main(dir, version string) int {
 		case f := <-k.forks:
 			f()
 		case <-ended:
+			k.lastWords()
 			ctl.Close()
 			return 0
 		}

@@ -28,8 +28,8 @@ func daemon() []Route {
 			Errors: []conch.Kind{conch.InvalidLabel, conch.InvalidAgent, conch.InvalidEnv, conch.LabelTaken, conch.AgentNotFound, conch.SessionNotFound, conch.NotRunning, conch.ShellFailed}},
 		{Name: "close", Method: post, Path: sessionPath + "/close", Summary: "End a session for good, with every process in it.",
 			Answer: conch.Gone{}, Errors: missing()},
-		{Name: "prune", Method: post, Path: "/v1/prune", Summary: "Remove what closed sessions left on disk, and take ended processes off the lists.", Answer: conch.Pruned{}},
-		{Name: "processes", Method: get, Path: "/v1/processes", Summary: "The background processes of all open sessions, oldest first.", Answer: []conch.Process{}},
+		{Name: "prune", Method: post, Path: "/v1/prune", Summary: "Remove what closed sessions left on disk, and take ended processes off the lists.", Answer: conch.Pruned{}, Errors: []conch.Kind{conch.NotRunning}},
+		{Name: "processes", Method: get, Path: "/v1/processes", Summary: "The background processes of all open sessions, oldest first.", Answer: []conch.Process{}, Errors: []conch.Kind{conch.NotRunning}},
 		{Name: "import", Method: post, Path: "/v1/import", Summary: "Keep a labelled log, the body, as a closed session.",
 			Detail: "The log may be larger than memory. When it fails nothing is kept.",
 			Query: []Param{

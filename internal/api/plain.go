@@ -23,6 +23,10 @@ func Rewrite(version string) func([]byte) []byte {
 		if len(p) > 1024 || !bytes.HasPrefix(p, []byte(start)) {
 			return p
 		}
+		if bytes.HasPrefix(p, []byte(start+"417 Expectation Failed\r\nConnection: close\r\n")) &&
+			bytes.HasSuffix(p, []byte("\r\nContent-Length: 0\r\n\r\n")) && bytes.Count(p, []byte("\r\n")) == 5 {
+			return Response(version, conch.Errorf(conch.InvalidRequest, "the request expects what conch does not know").Hint("Expect: 100-continue is known"))
+		}
 		status, text, ok := bytes.Cut(p[len(start):], []byte(plainHead))
 		if !ok || !bytes.Equal(status, text) {
 			return p

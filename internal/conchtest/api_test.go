@@ -382,6 +382,41 @@ func TestSlowClients(t *testing.T) {
 	typist.End()
 }
 
+// What is no HTTP, or too much of it, is answered in the error form by daemon and keeper
+// alike, and ends the connection.
+func TestMalformed(t *testing.T) {
+	h := New(t)
+	h.OK("exec", "-s", "a", "true")
+	long := strings.Repeat("x", 100_000)
+	for _, path := range []string{"/v1/status", "/v1/sessions/me/a/history"} {
+		daemon := path == "/v1/status"
+		for _, c := range []struct{ text, want string }{
+			{"GET " + path + " HTTP/1.1\r\nHost: c\r\nno colon\r\n\r\n", "invalid_request"},
+			{"GET " + path + " HTTP/1.1\r\nHost: c\r\nContent-Length: x\r\n\r\n", "invalid_request"},
+			{"GET " + path + " HTTP/2.0\r\nHost: c\r\n\r\n", "unsupported"},
+			{"GET " + path + " HTTP/1.1\r\nHost: c\r\nX: " + long + "\r\n\r\n", "header_too_large"},
+			{"GET " + path + "?" + long + " HTTP/1.1\r\nHost: c\r\n\r\n", "header_too_large"},
+			{"POST " + path + " HTTP/1.1\r\nHost: c\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "method_not_allowed"},
+			{"GET " + path + " HTTP/1.1\r\nHost: c\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "invalid_request"},
+			{"OPTIONS * HTTP/1.1\r\nHost: c\r\n\r\n", "route_not_found"},
+			{"GET * HTTP/1.1\r\nHost: c\r\n\r\n", "route_not_found"},
+			{"CONNECT c:80 HTTP/1.1\r\nHost: c\r\n\r\n", "route_not_found"},
+			{"\r\n\x00\xff\r\n\r\n", "invalid_request"},
+			{"GET " + path + " HTTP/1.1\r\nHost: c\r\nExpect: wonders\r\nContent-Length: 2\r\n\r\n{}", map[bool]string{true: "invalid_request", false: "command_id"}[daemon]},
+		} {
+			resp, body, err := h.raw([]byte(c.text), "GET", true, false, 20*time.Second)
+			if err != nil {
+				t.Errorf("%.60q: %v", c.text, err)
+				continue
+			}
+			if !bytes.Contains(body, []byte(c.want)) || resp.Header.Get("Conch-Protocol") == "" || resp.Header.Get("Content-Type") != "application/json" {
+				t.Errorf("%.60q: %d %v %s, want %s", c.text, resp.StatusCode, resp.Header, body, c.want)
+			}
+		}
+	}
+	h.Want("a", "echo alive", "alive\n")
+}
+
 // A stream with nothing to tell says so now and then.
 func TestHeartbeat(t *testing.T) {
 	h := hasty(t)

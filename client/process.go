@@ -236,12 +236,13 @@ func (l *Logs) Next() (Event, error) {
 func (l *Logs) again() error {
 	l.body.Close()
 	l.o.Tail = 0 // the last lines have been given
-	n, err := l.c.Logs(l.ctx, l.id, l.o)
-	if err != nil {
+	return again(l.ctx, func() error {
+		n, err := l.c.Logs(l.ctx, l.id, l.o)
+		if err == nil {
+			l.body, l.dec = n.body, n.dec
+		}
 		return err
-	}
-	l.body, l.dec = n.body, n.dec
-	return nil
+	})
 }
 
 // Close stops reading. The process goes on.

@@ -3,6 +3,7 @@ package conchtest
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,8 +33,8 @@ func (h *Home) socket() string { return filepath.Join(h.Path, "run", "d.sock") }
 
 // web is an http.Client that speaks to the home's daemon, a connection each.
 func (h *Home) web() *http.Client {
-	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Dial: func(string, string) (net.Conn, error) {
-		return net.Dial("unix", h.socket())
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", h.socket())
 	}}}
 }
 
@@ -200,16 +201,16 @@ func (f *fuzzer) object(r *rand.Rand, s map[string]any, bad bool) map[string]any
 	return m
 }
 
-// request makes the bytes of one request. It says what must not come of it.
+// made is a request, in bytes, and what to do with it.
 type made struct {
 	op        operation
 	bytes     []byte
 	method    string
 	half, cut bool
 	bad       bool
-	stream    bool
 }
 
+// request makes one for an operation, right or wrong.
 func (f *fuzzer) request(r *rand.Rand, op operation) made {
 	q := made{op: op, method: op.method, bad: r.IntN(2) == 0}
 	// Nothing that makes the daemon leave: only what it must refuse.

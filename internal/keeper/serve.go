@@ -234,7 +234,7 @@ func (k *Keeper) lastWords() {
 func (w *wire) drain() {
 	unix.Shutdown(w.fd, unix.SHUT_WR)
 	glance(w.fd, time.Second)
-	w.left, w.limit = -1, time.Now().Add(time.Second)
+	w.left, w.idle, w.limit = -1, false, time.Now().Add(time.Second)
 	io.CopyN(io.Discard, w, drainLimit)
 }
 

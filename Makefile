@@ -34,9 +34,10 @@ soak: build ## the long runs: 10,000 times seq under load, 1 GB through exec
 	CGO_ENABLED=0 CONCH_SOAK=1 $(GO) test -count=1 -timeout 60m -run 'Soak' ./internal/conchtest
 
 .PHONY: fuzz
-fuzz: ## fuzz every parser for a while
+fuzz: ## fuzz every parser, and the API by its own description, for a while
 	@for t in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$t | grep '^Fuzz' || true); do \
 		echo "$$t $$f"; CGO_ENABLED=0 $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-30s} $$t || exit 1; done; done
+	CGO_ENABLED=0 CONCH_FUZZ_REQUESTS=$${REQUESTS:-20000} $(GO) test -count=1 -timeout 30m -run 'TestHostileRequests' -v ./internal/conchtest
 
 .PHONY: lint
 lint: ## format, vet, static checks

@@ -180,6 +180,7 @@ type Event struct {
 	Encoding  string    `json:"encoding,omitempty"`
 	Session   string    `json:"session,omitempty"`
 	CommandID CommandID `json:"command_id,omitempty"`
+	Command   string    `json:"command,omitempty"` // of start, where all of a session is followed
 }
 
 // HistoryEntry is one command of a session, oldest first in lists.

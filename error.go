@@ -18,7 +18,13 @@ const (
 	InvalidEnv       Kind = "invalid_env"
 	InvalidRequest   Kind = "invalid_request"
 	InvalidCommand   Kind = "invalid_command"
-	TooLarge         Kind = "too_large"
+	TooLarge         Kind = "request_too_large"
+	HeaderTooLarge   Kind = "header_too_large"
+	RequestTimeout   Kind = "request_timeout"
+	RouteNotFound    Kind = "route_not_found"
+	MethodNotAllowed Kind = "method_not_allowed"
+	UnsupportedMedia Kind = "unsupported_media_type"
+	TooManyClients   Kind = "too_many_connections"
 	SessionNotFound  Kind = "session_not_found"
 	SessionBusy      Kind = "session_busy"
 	SessionClosed    Kind = "session_closed"
@@ -51,6 +57,19 @@ const (
 	InvalidConfig    Kind = "invalid_config"
 	Internal         Kind = "internal"
 )
+
+// Kinds lists every kind.
+func Kinds() []Kind {
+	return []Kind{
+		InvalidLabel, InvalidAgent, InvalidEnv, InvalidRequest, InvalidCommand, TooLarge, HeaderTooLarge,
+		RequestTimeout, RouteNotFound, MethodNotAllowed, UnsupportedMedia, TooManyClients, SessionNotFound,
+		SessionBusy, SessionClosed, LabelTaken, AgentNotFound, AgentExists, AgentLocked, InvalidKey,
+		WrongPassphrase, CommandNotFound, ProcessNotFound, ProcessEnded, NameTaken,
+		LimitReached, CommandTimeout, QueueTimeout,
+		QueueFull, StdinClosed, OutputGone, StorageFull, HomeUnusable, AlreadyRunning, VersionMismatch, Damaged, Unresponsive, InvalidConfig,
+		NotRunning, PermissionDenied, Unsupported, ShellFailed, Internal,
+	}
+}
 
 // An Error says what happened, what to do about it, and whether the same call
 // may succeed later.
@@ -100,13 +119,19 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusBadRequest
 	case TooLarge:
 		return http.StatusRequestEntityTooLarge
-	case SessionNotFound, CommandNotFound, ProcessNotFound, AgentNotFound:
+	case HeaderTooLarge:
+		return http.StatusRequestHeaderFieldsTooLarge
+	case MethodNotAllowed:
+		return http.StatusMethodNotAllowed
+	case UnsupportedMedia:
+		return http.StatusUnsupportedMediaType
+	case SessionNotFound, CommandNotFound, ProcessNotFound, AgentNotFound, RouteNotFound:
 		return http.StatusNotFound
 	case SessionBusy, LabelTaken, NameTaken, StdinClosed, ProcessEnded, AlreadyRunning, AgentExists:
 		return http.StatusConflict
 	case SessionClosed, OutputGone:
 		return http.StatusGone
-	case CommandTimeout, QueueTimeout:
+	case CommandTimeout, QueueTimeout, RequestTimeout:
 		return http.StatusRequestTimeout
 	case QueueFull, LimitReached:
 		return http.StatusTooManyRequests
@@ -116,7 +141,7 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusUpgradeRequired
 	case StorageFull:
 		return http.StatusInsufficientStorage
-	case NotRunning, Unresponsive:
+	case NotRunning, Unresponsive, InvalidConfig, TooManyClients:
 		return http.StatusServiceUnavailable
 	case Unsupported:
 		return http.StatusNotImplemented

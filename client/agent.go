@@ -93,10 +93,7 @@ func (c *Client) Agents(ctx context.Context) ([]conch.AgentInfo, error) {
 // NewAgent makes an agent with a key of its own, sealed if there is a
 // passphrase. conch.AgentExists if there is one of that name.
 func (c *Client) NewAgent(ctx context.Context, name, passphrase string) (*conch.AgentInfo, error) {
-	return c.agentCall(ctx, "", struct {
-		Name       string `json:"name"`
-		Passphrase string `json:"passphrase,omitempty"`
-	}{name, passphrase})
+	return c.agentCall(ctx, "", conch.NewAgentRequest{Name: name, Passphrase: passphrase})
 }
 
 // UnlockAgent opens an agent's sealed key for as long as the daemon runs, or
@@ -105,9 +102,7 @@ func (c *Client) UnlockAgent(ctx context.Context, name, passphrase string) (*con
 	if err := conch.CheckAgent(name); err != nil {
 		return nil, err
 	}
-	return c.agentCall(ctx, "/"+name+"/unlock", struct {
-		Passphrase string `json:"passphrase"`
-	}{passphrase})
+	return c.agentCall(ctx, "/"+name+"/unlock", conch.PassphraseRequest{Passphrase: passphrase})
 }
 
 // LockAgent has the daemon forget a key that it was told the passphrase of.
@@ -137,9 +132,7 @@ func (c *Client) Assign(ctx context.Context, name string, to conch.Assignment) (
 
 // Unassign takes an assignment back and says whether there was one.
 func (c *Client) Unassign(ctx context.Context, to conch.Assignment) (removed bool, err error) {
-	var r struct {
-		Removed bool `json:"removed"`
-	}
+	var r conch.Unassigned
 	err = c.json(ctx, call{method: http.MethodPost, url: daemonURL("/agents/unassign", nil), body: to}, &r)
 	return r.Removed, err
 }
@@ -150,11 +143,8 @@ func (c *Client) ExportAgent(ctx context.Context, name, passphrase string) ([]by
 	if err := conch.CheckAgent(name); err != nil {
 		return nil, err
 	}
-	body := struct {
-		Passphrase string `json:"passphrase,omitempty"`
-	}{passphrase}
 	var key json.RawMessage
-	k := call{method: http.MethodPost, url: daemonURL("/agents/"+name+"/export", nil), body: body}
+	k := call{method: http.MethodPost, url: daemonURL("/agents/"+name+"/export", nil), body: conch.PassphraseRequest{Passphrase: passphrase}}
 	if err := c.json(ctx, k, &key); err != nil {
 		return nil, err
 	}
@@ -167,10 +157,7 @@ func (c *Client) ImportAgent(ctx context.Context, key []byte, name string) (*con
 		return nil, conch.Errorf(conch.InvalidKey, "not a usable key file: it is damaged, or something else").
 			Hint("conch agent export writes such files; nothing was changed")
 	}
-	return c.agentCall(ctx, "/import", struct {
-		Name string          `json:"name,omitempty"`
-		Key  json.RawMessage `json:"key"`
-	}{name, key})
+	return c.agentCall(ctx, "/import", conch.ImportAgentRequest{Name: name, Key: key})
 }
 
 func (c *Client) agentCall(ctx context.Context, path string, body any) (*conch.AgentInfo, error) {

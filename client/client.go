@@ -5,6 +5,10 @@
 // context. Cancelling it abandons the call, never the command: a command whose
 // client is gone runs on, and its output can be fetched with Output or Result.
 //
+// Stream, Follow and Watch bring events as they happen, and go on by themselves
+// where they were when a connection is cut or a daemon or keeper dies: every
+// event comes once. What cannot be had any more is an error, never a silent gap.
+//
 // Sessions are named by a label, or by agent/label; the empty label is
 // $CONCH_SESSION, else main. Errors are *conch.Error and match their kind with
 // errors.Is. A Client may be used from any number of goroutines.

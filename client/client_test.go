@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +22,7 @@ import (
 	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/conchtest"
 	"github.com/conchsh/conch/internal/tape"
 )
 
@@ -28,7 +31,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "daemon" {
 		os.Exit(fakeDaemon())
 	}
-	os.Exit(m.Run())
+	conchtest.Main(m)
 }
 
 // fakeDaemon owns the home, listens, and does what FAKE says.
@@ -268,17 +271,91 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// A stream that is cut asks for the rest; one that brings nothing gives up.
 func TestStreamThatIsCut(t *testing.T) {
-	c := stream(t, tape.Frame{Kind: tape.Start}, tape.Frame{Kind: tape.Stdout, Data: []byte("x")})
-	s, err := c.Stream(t.Context(), "main", conch.ExecRequest{})
+	frames := []tape.Frame{{Seq: 1, Kind: tape.Start}, {Seq: 2, Kind: tape.Stdout, Data: []byte("x")}, {Seq: 3, Kind: tape.Exit, Data: []byte("{}")}}
+	for _, dead := range []bool{false, true} {
+		asked := []string{}
+		mux := http.NewServeMux()
+		send := func(w http.ResponseWriter, list []tape.Frame) {
+			for _, f := range list {
+				w.Write(tape.AppendFrame(nil, f))
+			}
+		}
+		mux.HandleFunc("POST /v1/sessions/me/main/exec", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Conch-Command-Id", "aaaaaaaa-1")
+			send(w, frames[:1])
+		})
+		mux.HandleFunc("GET /v1/commands/aaaaaaaa-1/events", func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.URL.RawQuery)
+			if n := len(asked); !dead {
+				send(w, frames[n:n+1])
+			}
+		})
+		c := serve(t, protocol(mux, "1"))
+		s, err := c.Stream(t.Context(), "main", conch.ExecRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		var kinds []EventKind
+		for err == nil {
+			var e Event
+			if e, err = s.Next(); err == nil {
+				kinds = append(kinds, e.Kind)
+			}
+		}
+		if !dead && (err != io.EOF || fmt.Sprint(kinds) != "[start stdout exit]" || fmt.Sprint(asked) != "[after=1 after=2]") {
+			t.Errorf("%v, %v, asked %v", kinds, err, asked)
+		}
+		if dead && (err != io.ErrUnexpectedEOF || len(asked) != maxCuts) {
+			t.Errorf("%v after asking %d times", err, len(asked))
+		}
+	}
+}
+
+// Every kind there is matches with errors.Is after the wire, and no other does.
+func TestEveryKindSurvivesTheWire(t *testing.T) {
+	source, err := os.ReadFile("../error.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	s.Next()
-	s.Next()
-	if _, err := s.Next(); err != io.ErrUnexpectedEOF {
-		t.Errorf("%v", err)
+	var declared []string
+	for _, m := range regexp.MustCompile(`(?m)^\t\w+ +Kind = "(\w+)"$`).FindAllStringSubmatch(string(source), -1) {
+		declared = append(declared, m[1])
+	}
+	var listed []string
+	for _, k := range conch.Kinds() {
+		listed = append(listed, string(k))
+	}
+	slices.Sort(declared)
+	slices.Sort(listed)
+	if len(declared) < 20 || !slices.Equal(declared, listed) {
+		t.Errorf("declared are %v, listed %v", declared, listed)
+	}
+	var kind conch.Kind
+	c := fake(t, "/", func(w http.ResponseWriter, r *http.Request) {
+		e := conch.Errorf(kind, "it is %s", kind).Hint("hint").Retry()
+		w.WriteHeader(e.Kind.HTTPStatus())
+		json.NewEncoder(w).Encode(e.Body())
+	})
+	for _, kind = range conch.Kinds() {
+		if s := kind.HTTPStatus(); s < 400 || s > 599 || s == 500 && kind != conch.Internal && kind != conch.ShellFailed && kind != conch.HomeUnusable {
+			t.Errorf("%s travels as %d", kind, s)
+		}
+		_, execErr := c.Exec(t.Context(), "main", conch.ExecRequest{})
+		_, streamErr := c.Stream(t.Context(), "main", conch.ExecRequest{})
+		_, statusErr := c.Status(t.Context())
+		for _, err := range []error{execErr, streamErr, statusErr, fmt.Errorf("wrapped: %w", execErr)} {
+			for _, k := range conch.Kinds() {
+				if errors.Is(err, k) != (k == kind) {
+					t.Errorf("%v is %s: %v", err, k, errors.Is(err, k))
+				}
+			}
+			if e := conch.AsError(err); e.HintText != "hint" || !e.Retryable {
+				t.Errorf("%+v", e)
+			}
+		}
 	}
 }
 

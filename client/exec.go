@@ -68,21 +68,14 @@ func (c *Client) startDir() string {
 	return dir
 }
 
-// execBody is an ExecRequest on the wire. JSON cannot carry every byte an
-// argument can: where one is not UTF-8, Encoding is base64, and command, cwd
-// and the values of env are so encoded.
-type execBody struct {
-	conch.ExecRequest
-	Encoding string `json:"encoding,omitempty"`
-}
-
-func encodeExec(req conch.ExecRequest) execBody {
+// encodeExec is req as JSON can carry it.
+func encodeExec(req conch.ExecRequest) conch.ExecBody {
 	plain := utf8.ValidString(req.Command) && utf8.ValidString(req.Cwd)
 	for _, v := range req.Env {
 		plain = plain && utf8.ValidString(v)
 	}
 	if plain {
-		return execBody{ExecRequest: req}
+		return conch.ExecBody{ExecRequest: req}
 	}
 	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 	req.Command, req.Cwd = b64(req.Command), b64(req.Cwd)
@@ -91,7 +84,7 @@ func encodeExec(req conch.ExecRequest) execBody {
 		env[k] = b64(v)
 	}
 	req.Env = env
-	return execBody{ExecRequest: req, Encoding: "base64"}
+	return conch.ExecBody{ExecRequest: req, Encoding: "base64"}
 }
 
 // whole makes absent lists empty, so that they print as [] and not as null.

@@ -8,11 +8,7 @@ import (
 )
 
 // Interrupted says what an interrupt did.
-type Interrupted struct {
-	Interrupted bool            `json:"interrupted"` // false: nothing was running
-	CommandID   conch.CommandID `json:"command_id,omitempty"`
-	Ended       *conch.Ended    `json:"ended,omitempty"`
-}
+type Interrupted = conch.Interrupted
 
 // Interrupt ends a command, running or queued, or with an empty id whatever the
 // session runs. It returns when the command has ended.
@@ -21,11 +17,8 @@ func (c *Client) Interrupt(ctx context.Context, session string, id conch.Command
 	if err != nil {
 		return nil, err
 	}
-	body := struct {
-		CommandID conch.CommandID `json:"command_id"`
-	}{id}
 	var r Interrupted
-	if err := c.json(ctx, call{method: http.MethodPost, url: u, body: body}, &r); err != nil {
+	if err := c.json(ctx, call{method: http.MethodPost, url: u, body: conch.InterruptRequest{CommandID: id}}, &r); err != nil {
 		return nil, err
 	}
 	return &r, nil

@@ -20,12 +20,7 @@ func (c *Client) ExportLog(ctx context.Context, session string) (io.ReadCloser, 
 }
 
 // Imported names the session that holds an imported log.
-type Imported struct {
-	Agent       string `json:"agent"`
-	Label       string `json:"label"`
-	StdoutBytes int64  `json:"stdout_bytes"`
-	StderrBytes int64  `json:"stderr_bytes"`
-}
+type Imported = conch.Imported
 
 // ImportLog keeps a labelled log as a closed session, from which ExportLog
 // gives it back. An empty label lets the daemon choose the lowest free

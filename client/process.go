@@ -28,16 +28,10 @@ func (c *Client) Run(ctx context.Context, session string, req conch.RunRequest) 
 	return &p, nil
 }
 
-// runBody is a RunRequest on the wire; see execBody.
-type runBody struct {
-	conch.RunRequest
-	Encoding string `json:"encoding,omitempty"`
-}
-
-func encodeRun(req conch.RunRequest) runBody {
+func encodeRun(req conch.RunRequest) conch.RunBody {
 	e := encodeExec(conch.ExecRequest{Command: req.Command, Cwd: req.Cwd, Env: req.Env})
 	req.Command, req.Cwd, req.Env = e.Command, e.Cwd, e.Env
-	return runBody{req, e.Encoding}
+	return conch.RunBody{RunRequest: req, Encoding: e.Encoding}
 }
 
 // Processes lists the background processes of all open sessions, oldest first.
@@ -93,10 +87,7 @@ func (c *Client) signal(ctx context.Context, id conch.ProcessID, signal string) 
 		return nil, err
 	}
 	var k conch.Killed
-	body := struct {
-		Signal string `json:"signal,omitempty"`
-	}{signal}
-	if err := c.json(ctx, call{method: http.MethodPost, url: u, body: body}, &k); err != nil {
+	if err := c.json(ctx, call{method: http.MethodPost, url: u, body: conch.SignalRequest{Signal: signal}}, &k); err != nil {
 		return nil, err
 	}
 	return &k, nil
@@ -117,9 +108,7 @@ func (c *Client) WriteStdin(ctx context.Context, id conch.ProcessID, data []byte
 	if err != nil {
 		return 0, err
 	}
-	var out struct {
-		Offset int64 `json:"offset"`
-	}
+	var out conch.StdinOffset
 	if data == nil {
 		data = []byte{}
 	}
@@ -247,12 +236,13 @@ func (l *Logs) Next() (Event, error) {
 func (l *Logs) again() error {
 	l.body.Close()
 	l.o.Tail = 0 // the last lines have been given
-	n, err := l.c.Logs(l.ctx, l.id, l.o)
-	if err != nil {
+	return again(l.ctx, func() error {
+		n, err := l.c.Logs(l.ctx, l.id, l.o)
+		if err == nil {
+			l.body, l.dec = n.body, n.dec
+		}
 		return err
-	}
-	l.body, l.dec = n.body, n.dec
-	return nil
+	})
 }
 
 // Close stops reading. The process goes on.

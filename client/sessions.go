@@ -41,16 +41,7 @@ func (c *Client) New(ctx context.Context, session string, n NewSession) (*conch.
 			return nil, err
 		}
 	}
-	body := struct {
-		Agent      string            `json:"agent"`
-		Label      string            `json:"label"`
-		Cwd        string            `json:"cwd"`
-		Env        map[string]string `json:"env"`
-		Parent     string            `json:"parent"`
-		InheritEnv bool              `json:"inherit_env"`
-		RC         bool              `json:"rc"`
-		Limits     map[string]string `json:"limits,omitempty"`
-	}{agent, label, n.Cwd, n.Env, n.Parent, n.InheritEnv, n.RC, n.Limits}
+	body := conch.NewRequest{Agent: agent, Label: label, Cwd: n.Cwd, Env: n.Env, Parent: n.Parent, InheritEnv: n.InheritEnv, RC: n.RC, Limits: n.Limits}
 	var info conch.SessionInfo
 	if err := c.json(ctx, call{method: http.MethodPost, url: daemonURL("/sessions", nil), body: body}, &info); err != nil {
 		return nil, err
@@ -81,11 +72,7 @@ func (c *Client) Session(ctx context.Context, session string) (*conch.SessionInf
 }
 
 // Gone says what was ended with a session or its shell.
-type Gone struct {
-	OK        bool `json:"ok"`
-	Processes int  `json:"processes"`
-	Verified  bool `json:"verified"` // all were seen gone
-}
+type Gone = conch.Gone
 
 // Reset ends a session's shell and all its processes and starts a clean shell
 // under the same label.
@@ -118,11 +105,7 @@ func (c *Client) end(ctx context.Context, u string) (*Gone, error) {
 }
 
 // Pruned says what Prune removed.
-type Pruned struct {
-	Removed   int   `json:"removed"`
-	Bytes     int64 `json:"bytes"`
-	Processes int   `json:"processes"` // ended ones that are not listed any more
-}
+type Pruned = conch.Pruned
 
 // PruneOptions say which closed sessions go; the zero value: all.
 type PruneOptions struct {

@@ -39,10 +39,7 @@ func (c *Client) shutdown(ctx context.Context, all bool) error {
 	if err != nil {
 		return err
 	}
-	body := struct {
-		All bool `json:"all"`
-	}{all}
-	k := call{method: http.MethodPost, url: daemonURL("/shutdown", nil), body: body, anyVersion: true}
+	k := call{method: http.MethodPost, url: daemonURL("/shutdown", nil), body: conch.ShutdownRequest{All: all}, anyVersion: true}
 	if err := c.json(ctx, k, nil); err != nil {
 		return err
 	}

@@ -2,9 +2,11 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/conchsh/conch"
@@ -12,10 +14,7 @@ import (
 )
 
 // Version says what a daemon is.
-type Version struct {
-	Version  string `json:"version"`
-	Protocol int    `json:"protocol"`
-}
+type Version = conch.VersionInfo
 
 // Version asks the daemon for its version, whatever protocol it speaks.
 func (c *Client) Version(ctx context.Context) (*Version, error) {
@@ -37,19 +36,12 @@ func (c *Client) Status(ctx context.Context) (*conch.StatusInfo, error) {
 }
 
 // A Check is one thing the doctor looked at.
-type Check struct {
-	Name   string `json:"name"`
-	OK     bool   `json:"ok"`
-	Detail string `json:"detail"`
-	Hint   string `json:"hint"`
-}
+type Check = conch.Check
 
 // Doctor has the daemon look at what it stands on; deep, at every byte of every
 // tape, which may take minutes.
 func (c *Client) Doctor(ctx context.Context, deep bool) ([]Check, error) {
-	var r struct {
-		Checks []Check `json:"checks"`
-	}
+	var r conch.Checkup
 	var q url.Values
 	if deep {
 		q = url.Values{"deep": {"1"}}
@@ -58,6 +50,16 @@ func (c *Client) Doctor(ctx context.Context, deep bool) ([]Check, error) {
 		return nil, err
 	}
 	return r.Checks, nil
+}
+
+// OpenAPI is the daemon's description of its HTTP interface, as JSON.
+func (c *Client) OpenAPI(ctx context.Context) (json.RawMessage, error) {
+	var doc json.RawMessage
+	u := strings.TrimSuffix(daemonURL("", nil), "/v1") + "/openapi.json"
+	if err := c.json(ctx, call{method: http.MethodGet, url: u}, &doc); err != nil {
+		return nil, err
+	}
+	return doc, nil
 }
 
 // answerLimit is how long a daemon may take to say that it is there.

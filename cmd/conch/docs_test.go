@@ -13,6 +13,7 @@ import (
 
 	"github.com/conchsh/conch/bench"
 	"github.com/conchsh/conch/internal/config"
+	"github.com/conchsh/conch/internal/route"
 )
 
 // The documents name verbs, statuses, fault points and routes. What they name
@@ -184,20 +185,11 @@ func TestDocumentedFaultPoints(t *testing.T) {
 }
 
 func TestDocumentedRoutes(t *testing.T) {
-	const session = "/v1/sessions/{agent}/{label}"
-	files := sources(t)
 	var real []string
-	for _, r := range found(files[root+"/internal/api/api.go"], `"((?:GET|POST) /[^"]+)"`) {
-		if !strings.Contains(r, "{id}") { // those are the keeper's
-			real = append(real, r)
-		}
-	}
-	for _, r := range regexp.MustCompile(`"(GET|POST) "\+(base|b)(?:\+"([^"]+)")?`).FindAllStringSubmatch(files[root+"/internal/keeper/http.go"], -1) {
-		switch {
-		case r[2] == "base" || r[1] == "POST" && !strings.HasPrefix(r[3], "/processes/"):
-			real = append(real, r[1]+" "+session+r[3])
-		default: // by id alone works as well, and is the shorter
-			real = append(real, r[1]+" /v1"+r[3])
+	for _, r := range append(route.Daemon(), route.Session()...) {
+		// The calls about a command or process in its session are those by its id alone.
+		if !strings.Contains(r.Path, "{label}/commands/") && !strings.Contains(r.Path, "{label}/processes/{id}") {
+			real = append(real, r.Method+" "+r.Path)
 		}
 	}
 	same(t, "route", found(section(t, document(t, "docs/ARCHITECTURE.md"), "HTTP"), "(?m)^\\| `((?:GET|POST) [^`]+)`"), real)

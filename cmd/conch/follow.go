@@ -21,10 +21,8 @@ type follower struct {
 	c *client.Client
 	f *execFlags
 
-	id             conch.CommandID
-	stdout, stderr int64 // bytes passed on, for what a cut stream owes
-	last           client.Event
-	line           bytes.Buffer // of --jsonl
+	id   conch.CommandID
+	line bytes.Buffer // of --jsonl
 }
 
 // follow runs the command to its end. The stream is handed to accepted as soon
@@ -40,12 +38,12 @@ func (fo *follower) follow(ctx context.Context, req conch.ExecRequest, accepted 
 	for {
 		e, err := s.Next()
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return fo.resume(ctx)
+			return nil, conch.Errorf(conch.Internal, "the connection to the session was lost and could not be had again").
+				Hint("conch history says what became of the command; conch output %s has its output", fo.id)
 		}
 		if err != nil {
 			return nil, err
 		}
-		fo.last = e
 		switch e.Kind {
 		case client.Started:
 			if fo.f.stdin {
@@ -66,56 +64,6 @@ func (fo *follower) follow(ctx context.Context, req conch.ExecRequest, accepted 
 		}
 		if err := fo.show(e); err != nil {
 			return nil, err
-		}
-	}
-}
-
-// resume is for a stream that was cut, which is the death of the keeper: the
-// record says what became of the command, and the tape has what the keeper
-// wrote there and could not pass on.
-func (fo *follower) resume(ctx context.Context) (*conch.Result, error) {
-	r, err := fo.c.Result(ctx, fo.id, fo.f.maxOutput)
-	if err != nil || fo.f.json {
-		return r, err
-	}
-	for _, stream := range []struct {
-		kind client.EventKind
-		seen int64
-	}{{client.Stdout, fo.stdout}, {client.Stderr, fo.stderr}} {
-		if err := fo.owed(ctx, stream.kind, stream.seen); err != nil {
-			return nil, err
-		}
-	}
-	fo.last.Seq++
-	r.Stdout, r.Stderr = "", ""
-	return r, fo.show(client.Event{Kind: client.Exited, Seq: fo.last.Seq, T: fo.last.T, Result: r})
-}
-
-// owed shows one stream from seen on.
-func (fo *follower) owed(ctx context.Context, kind client.EventKind, seen int64) error {
-	out, err := fo.c.Output(ctx, fo.id, kind, false)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	if _, err := io.CopyN(io.Discard, out, seen); err != nil {
-		return nil // there is no more
-	}
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := out.Read(buf)
-		if n > 0 {
-			fo.last.Seq++
-			if err := fo.show(client.Event{Kind: kind, Seq: fo.last.Seq, T: fo.last.T, Data: buf[:n]}); err != nil {
-				return err
-			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return conch.Errorf(conch.Internal, "the rest of the output could not be read: %v", err).
-				Hint("conch output %s", fo.id)
 		}
 	}
 }
@@ -156,11 +104,7 @@ func (fo *follower) unfed(err error) {
 // show writes one event in the form asked for.
 func (fo *follower) show(e client.Event) error {
 	var w io.Writer = os.Stdout
-	switch e.Kind {
-	case client.Stdout:
-		fo.stdout += int64(len(e.Data))
-	case client.Stderr:
-		fo.stderr += int64(len(e.Data))
+	if e.Kind == client.Stderr {
 		w = os.Stderr
 	}
 	if fo.f.jsonl {

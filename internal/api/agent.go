@@ -22,10 +22,7 @@ func (s *server) whoami(r *http.Request) (any, error) {
 }
 
 func (s *server) newAgent(r *http.Request) (any, error) {
-	var req struct {
-		Name       string `json:"name"`
-		Passphrase string `json:"passphrase"`
-	}
+	var req conch.NewAgentRequest
 	if err := local(r, &req); err != nil {
 		return nil, err
 	}
@@ -33,10 +30,7 @@ func (s *server) newAgent(r *http.Request) (any, error) {
 }
 
 func (s *server) importAgent(r *http.Request) (any, error) {
-	var req struct {
-		Name string          `json:"name"`
-		Key  json.RawMessage `json:"key"`
-	}
+	var req conch.ImportAgentRequest
 	if err := local(r, &req); err != nil {
 		return nil, err
 	}
@@ -44,9 +38,7 @@ func (s *server) importAgent(r *http.Request) (any, error) {
 }
 
 func (s *server) exportAgent(r *http.Request) (any, error) {
-	var req struct {
-		Passphrase string `json:"passphrase"`
-	}
+	var req conch.PassphraseRequest
 	if err := local(r, &req); err != nil {
 		return nil, err
 	}
@@ -55,9 +47,7 @@ func (s *server) exportAgent(r *http.Request) (any, error) {
 }
 
 func (s *server) unlockAgent(r *http.Request) (any, error) {
-	var req struct {
-		Passphrase string `json:"passphrase"`
-	}
+	var req conch.PassphraseRequest
 	if err := local(r, &req); err != nil {
 		return nil, err
 	}
@@ -65,16 +55,10 @@ func (s *server) unlockAgent(r *http.Request) (any, error) {
 }
 
 func (s *server) lockAgent(r *http.Request) (any, error) {
-	if err := decode(r, &struct{}{}); err != nil {
-		return nil, err
-	}
 	return s.h.LockAgent(r.PathValue("name"))
 }
 
 func (s *server) useAgent(r *http.Request) (any, error) {
-	if err := decode(r, &struct{}{}); err != nil {
-		return nil, err
-	}
 	return s.h.Assign(r.PathValue("name"), conch.Assignment{Scope: conch.ScopeGlobal})
 }
 

@@ -8,22 +8,18 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/host"
-)
-
-const (
-	// maxBody bounds the JSON the daemon itself reads; environments are the
-	// longest. Commands go to keepers, which have their own limits.
-	maxBody = 4 << 20
-	// MaxHeader bounds request headers.
-	MaxHeader = 64 << 10
+	"github.com/conchsh/conch/internal/route"
 )
 
 // Header names every response carries, so that a client knows whom it talks to
@@ -35,46 +31,51 @@ const (
 
 type server struct {
 	h   *host.Host
-	mux *http.ServeMux
+	mux *route.Mux
 }
 
 // New is the handler of the daemon's socket.
 func New(h *host.Host) http.Handler {
-	s := &server{h: h, mux: http.NewServeMux()}
-	for pattern, f := range map[string]func(*http.Request) (any, error){
-		"GET /v1/version":                         s.version,
-		"GET /v1/status":                          s.status,
-		"GET /v1/sessions":                        s.sessions,
-		"POST /v1/sessions":                       s.new,
-		"POST /v1/sessions/{agent}/{label}/close": s.close,
-		"POST /v1/prune":                          s.prune,
-		"POST /v1/shutdown":                       s.shutdown,
-		"GET /v1/doctor":                          s.doctor,
-		"GET /v1/processes":                       s.processes,
-		"GET /v1/whoami":                          s.whoami,
-		"GET /v1/agents":                          s.agents,
-		"POST /v1/agents":                         s.newAgent,
-		"POST /v1/agents/import":                  s.importAgent,
-		"POST /v1/agents/unassign":                s.unassignAgent,
-		"POST /v1/agents/{name}/use":              s.useAgent,
-		"POST /v1/agents/{name}/assign":           s.assignAgent,
-		"POST /v1/agents/{name}/export":           s.exportAgent,
-		"POST /v1/agents/{name}/unlock":           s.unlockAgent,
-		"POST /v1/agents/{name}/lock":             s.lockAgent,
-	} {
-		s.mux.HandleFunc(pattern, answer(f))
+	s := &server{h: h}
+	var wrong []string
+	s.mux, wrong = route.Build(route.Daemon(), s.handlers(), fail)
+	if len(wrong) > 0 { // a test looks at this
+		panic(fmt.Sprint("calls without handler, or handlers without call: ", wrong))
 	}
-	s.mux.HandleFunc("POST /v1/import", s.importLog)
-	s.mux.HandleFunc("GET /healthz", s.healthz)
-	s.mux.HandleFunc("GET /metrics", s.metrics)
-	s.mux.HandleFunc("/v1/sessions/{agent}/{label}", s.session)
-	s.mux.HandleFunc("/v1/sessions/{agent}/{label}/{rest...}", s.session)
-	s.mux.HandleFunc("GET /v1/commands/{id}", s.command)
-	s.mux.HandleFunc("GET /v1/commands/{id}/{rest...}", s.command)
-	s.mux.HandleFunc("GET /v1/processes/{id}", s.process)
-	s.mux.HandleFunc("GET /v1/processes/{id}/{rest...}", s.process)
-	s.mux.HandleFunc("POST /v1/processes/{id}/{rest...}", s.process)
+	for _, r := range route.Session() {
+		s.mux.Pass([]route.Route{r}, s.keeper(r))
+	}
 	return s
+}
+
+// handlers are the functions of the calls that the daemon answers, by the names
+// that package route has for them.
+func (s *server) handlers() map[string]http.HandlerFunc {
+	list := map[string]http.HandlerFunc{"import": s.importLog, "openapi": s.openapi, "health": s.healthz, "metrics": s.metrics}
+	for name, f := range map[string]func(*http.Request) (any, error){
+		"version":       s.version,
+		"status":        s.status,
+		"sessions":      s.sessions,
+		"new":           s.new,
+		"close":         s.close,
+		"prune":         s.prune,
+		"shutdown":      s.shutdown,
+		"doctor":        s.doctor,
+		"processes":     s.processes,
+		"whoami":        s.whoami,
+		"agents":        s.agents,
+		"newAgent":      s.newAgent,
+		"importAgent":   s.importAgent,
+		"unassignAgent": s.unassignAgent,
+		"useAgent":      s.useAgent,
+		"assignAgent":   s.assignAgent,
+		"exportAgent":   s.exportAgent,
+		"unlockAgent":   s.unlockAgent,
+		"lockAgent":     s.lockAgent,
+	} {
+		list[name] = answer(f)
+	}
+	return list
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -85,10 +86,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Hint("conch down stops the daemon; the next command starts one of its own version"))
 		return
 	}
-	if _, pattern := s.mux.Handler(r); pattern == "" {
-		e := conch.Errorf(conch.InvalidRequest, "no such request: %s %s", r.Method, r.URL.Path)
-		writeJSON(w, http.StatusNotFound, e.Body())
-		return
+	if r.ContentLength != 0 {
+		// For what is read here: who hands the connection on takes no deadline
+		// with it.
+		ctl := http.NewResponseController(w)
+		ctl.SetReadDeadline(time.Now().Add(route.BodyTime))
+		r.Body = &timed{r.Body, ctl}
 	}
 	s.mux.ServeHTTP(w, r)
 }
@@ -99,18 +102,42 @@ func speaks(header string) bool {
 	return err == nil && conch.Speaks(n)
 }
 
+// timed is a body with a deadline, which must not outlast it: the server takes
+// its passing for the client's leaving.
+type timed struct {
+	io.ReadCloser
+	ctl *http.ResponseController
+}
+
+func (t *timed) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
+	if err == io.EOF {
+		t.ctl.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
 // answer turns a function into a handler: its value is the body, its error the
 // error's form.
 func answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		v, err := f(r)
 		if err != nil {
-			fail(w, err)
+			fail(w, because(r, err))
 			return
 		}
 		writeJSON(w, http.StatusOK, v)
 	}
+}
+
+// because is what a client is told of an error. A request that the leaving
+// daemon could not wait for is told so.
+func because(r *http.Request, err error) error {
+	var e *conch.Error
+	if cause := context.Cause(r.Context()); errors.Is(err, context.Canceled) && errors.As(cause, &e) {
+		return e
+	}
+	return err
 }
 
 func fail(w http.ResponseWriter, err error) {
@@ -121,60 +148,46 @@ func fail(w http.ResponseWriter, err error) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+		status = http.StatusInternalServerError
+		b, _ = json.Marshal(conch.Errorf(conch.Internal, "cannot encode the answer: %v", err).Body())
 	}
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", route.JSONType)
 	w.WriteHeader(status)
 	w.Write(append(b, '\n'))
 }
 
-// decode reads a JSON body into v. An empty body leaves v as it is; a word
-// that v does not know is refused, since it would be ignored otherwise.
-func decode(r *http.Request, v any) error {
-	d := json.NewDecoder(r.Body)
-	d.DisallowUnknownFields()
-	err := d.Decode(v)
-	if err == io.EOF {
-		return nil
-	}
-	if err == nil {
-		if _, err = d.Token(); err == io.EOF {
-			return nil
-		} else if err == nil {
-			err = errors.New("more than one JSON value")
-		}
-	}
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
-		return conch.Errorf(conch.TooLarge, "the request has more than %d bytes", large.Limit)
-	}
-	return conch.Errorf(conch.InvalidRequest, "request body: %v", err)
-}
+// decode reads a JSON body of the type that the call's route names. An empty one
+// leaves v as it is.
+func decode(r *http.Request, v any) error { return route.Decode(nil, r, route.MaxBody, true, v) }
 
-func (s *server) version(*http.Request) (any, error)  { return s.h.About(), nil }
-func (s *server) status(r *http.Request) (any, error) { return s.h.Status(r.Context()), nil }
+func (s *server) version(*http.Request) (any, error) { return s.h.About(), nil }
 
-func (s *server) doctor(r *http.Request) (any, error) {
-	return s.h.Doctor(r.Context(), r.URL.Query().Get("deep") == "1"), nil
+func (s *server) status(r *http.Request) (any, error) {
+	return s.h.Status(r.Context()), nil
 }
 
 func (s *server) prune(r *http.Request) (any, error) {
-	var req host.PruneRequest
+	var req conch.PruneRequest
 	if err := decode(r, &req); err != nil {
 		return nil, err
 	}
 	return s.h.Prune(r.Context(), req)
 }
 
+func (s *server) doctor(r *http.Request) (any, error) {
+	return s.h.Doctor(r.Context(), r.URL.Query().Get("deep") == "1"), nil
+}
+
 func (s *server) processes(r *http.Request) (any, error) {
 	return s.h.Processes(r.Context())
 }
 
-func (s *server) sessions(r *http.Request) (any, error) { return s.h.Sessions(r.Context()), nil }
+func (s *server) sessions(r *http.Request) (any, error) {
+	return s.h.Sessions(r.Context()), nil
+}
 
 func (s *server) new(r *http.Request) (any, error) {
-	var req host.NewRequest
+	var req conch.NewRequest
 	if err := decode(r, &req); err != nil {
 		return nil, err
 	}
@@ -186,9 +199,7 @@ func (s *server) close(r *http.Request) (any, error) {
 }
 
 func (s *server) shutdown(r *http.Request) (any, error) {
-	var req struct {
-		All bool `json:"all"`
-	}
+	var req conch.ShutdownRequest
 	if err := decode(r, &req); err != nil {
 		return nil, err
 	}

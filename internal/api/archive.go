@@ -1,153 +1,163 @@
 package api
 
 import (
-	"context"
+	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
+	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/events"
+	"github.com/conchsh/conch/internal/route"
 	"github.com/conchsh/conch/internal/session"
 	"github.com/conchsh/conch/internal/tape"
 )
 
-// archived answers for the closed session of a label what can still be asked
-// of it. False: nothing was answered.
-func (s *server) archived(w http.ResponseWriter, r *http.Request, agent, label, rest string) bool {
-	if id, sub, ok := commandPath(rest); ok {
-		_, a, n, err := s.h.Command(id)
-		if err != nil || a == nil || a.Spec.Agent != agent || a.Spec.Label != label {
-			return false
-		}
-		serveCommand(w, r, a, n, sub)
-		return true
+// serveArchive answers for a closed session what can still be asked of it.
+func serveArchive(w http.ResponseWriter, r *http.Request, rt route.Route, a *session.Archive) {
+	var n uint32
+	if id := r.PathValue("id"); id != "" {
+		_, n, _ = conch.CommandID(id).Split() // it was found by it
 	}
-	if rest != "history" && rest != "log" {
-		return false
-	}
-	a, err := s.h.Archive(agent, label)
-	if err != nil {
-		return false
-	}
-	if rest == "log" {
-		w.Header().Set("Content-Type", "application/octet-stream")
-		err := a.Log(w)
-		if errors.Is(err, conch.OutputGone) { // before anything was written
-			fail(w, err)
-		} else if err != nil {
+	v, err := any(nil), error(nil)
+	switch rt.Name {
+	case "history":
+		v, err = a.History(int(route.Int(r, "limit")))
+	case "log":
+		w.Header().Set("Content-Type", route.BytesType)
+		if err = a.Log(w); err != nil && !errors.Is(err, conch.OutputGone) { // which comes before anything was written
 			panic(http.ErrAbortHandler) // the client must see that the body is not whole
 		}
-		return true
+		if err == nil {
+			return
+		}
+	case "command", "sessionCommand":
+		if route.Bool(r, "wait") {
+			v, err = a.Result(n, route.Int(r, "max_output"))
+		} else {
+			v, err = a.Command(n)
+		}
+	case "output", "sessionOutput":
+		serveOutput(w, r, a, n)
+		return
+	case "events", "commandEvents", "sessionCommandEvents":
+		serveEvents(w, r, a, n)
+		return
+	case "sessionProcesses":
+		v, err = a.Processes()
+	case "process", "sessionProcess", "logs", "sessionLogs", "wait", "sessionWait", "signal", "sessionSignal":
+		serveProcess(w, r, rt.Name, a, n)
+		return
+	default:
+		err = conch.Errorf(conch.SessionClosed, "the session of this command is closed").
+			Hint("its history, output, events and log can still be read")
 	}
-	limit, err := number(r, "limit")
 	if err != nil {
 		fail(w, err)
-		return true
+		return
 	}
-	list, err := a.History(int(limit))
+	writeJSON(w, http.StatusOK, v)
+}
+
+func serveOutput(w http.ResponseWriter, r *http.Request, a *session.Archive, n uint32) {
+	kind := tape.Stdout
+	if r.URL.Query().Get("stream") == "stderr" {
+		kind = tape.Stderr
+	}
+	out, err := a.Output(n, kind)
 	if err != nil {
 		fail(w, err)
-		return true
+		return
 	}
-	writeJSON(w, http.StatusOK, list)
-	return true
+	defer out.Close()
+	w.Header().Set("Content-Type", route.BytesType)
+	if _, err := io.Copy(w, out); err != nil {
+		panic(http.ErrAbortHandler) // the client must see that the body is not whole
+	}
 }
 
-// commandPath takes "commands/ID" or "commands/ID/SUB" apart.
-func commandPath(rest string) (id conch.CommandID, sub string, ok bool) {
-	rest, ok = strings.CutPrefix(rest, "commands/")
-	if !ok {
-		return "", "", false
+// serveEvents tells the tape of a closed session, or one command of it, as its
+// keeper would have.
+func serveEvents(w http.ResponseWriter, r *http.Request, a *session.Archive, n uint32) {
+	after, _, err := events.After(r)
+	if err != nil {
+		fail(w, err)
+		return
 	}
-	first, sub, _ := strings.Cut(rest, "/")
-	return conch.CommandID(first), sub, true
-}
-
-// command is a request by command id alone.
-func (s *server) command(w http.ResponseWriter, r *http.Request) {
-	id := conch.CommandID(r.PathValue("id"))
-	open, closed, n, err := s.h.Command(id)
+	t := &telling{w: w, raw: strings.Contains(r.Header.Get("Accept"), route.TapeType)}
+	t.teller = events.Teller{Session: a.Spec.Label, ID: a.Spec.ID, All: n == 0, Started: a.Starts()}
+	last, err := a.Replay(n, after, t.frame)
+	var gone *session.GoneError
 	switch {
-	case err != nil:
+	case errors.As(err, &gone):
+		t.fail(events.Lost(gone.Oldest), gone.Oldest-1)
+	case err != nil && !t.begun:
 		fail(w, err)
-	case closed != nil:
-		serveCommand(w, r, closed, n, r.PathValue("rest"))
+	case err != nil:
+		t.fail(err, 0)
+	case after > last:
+		fail(w, events.Ahead(after, last))
+	case !t.begun:
+		w.WriteHeader(http.StatusNoContent)
 	default:
-		keeper := func(ctx context.Context) (*session.Session, error) {
-			_, err := open.Keeper(ctx)
-			return open, err
-		}
-		sess, err := keeper(r.Context())
-		if err != nil {
-			fail(w, err)
-			return
-		}
-		s.handover(w, r, sess, keeper)
+		t.flush()
 	}
 }
 
-// serveCommand answers for one command of a closed session.
-func serveCommand(w http.ResponseWriter, r *http.Request, a *session.Archive, n uint32, sub string) {
-	switch sub {
-	case "":
-		if r.URL.Query().Get("wait") != "1" {
-			h, err := a.Command(n)
-			if err != nil {
-				fail(w, err)
-				return
-			}
-			writeJSON(w, http.StatusOK, h)
-			return
-		}
-		most, err := number(r, "max_output")
-		if err != nil {
-			fail(w, err)
-			return
-		}
-		res, err := a.Result(n, most)
-		if err != nil {
-			fail(w, err)
-			return
-		}
-		writeJSON(w, http.StatusOK, res)
-	case "output":
-		var kind tape.Kind
-		switch stream := r.URL.Query().Get("stream"); stream {
-		case "", "stdout":
-			kind = tape.Stdout
-		case "stderr":
-			kind = tape.Stderr
-		default:
-			fail(w, conch.Errorf(conch.InvalidRequest, "stream %q is neither stdout nor stderr", stream))
-			return
-		}
-		out, err := a.Output(n, kind)
-		if err != nil {
-			fail(w, err)
-			return
-		}
-		defer out.Close()
-		w.Header().Set("Content-Type", "application/octet-stream")
-		if _, err := io.Copy(w, out); err != nil {
-			panic(http.ErrAbortHandler) // the client must see that the body is not whole
-		}
-	default:
-		fail(w, conch.Errorf(conch.SessionClosed, "the session of this command is closed").
-			Hint("its history, output and log can still be read"))
-	}
+// A telling is a closed tape on its way to a client, as events or as frames.
+type telling struct {
+	w      http.ResponseWriter
+	raw    bool
+	begun  bool
+	teller events.Teller
+	b      bytes.Buffer
 }
 
-// number reads a query value that is a count; 0 when it is not given.
-func number(r *http.Request, key string) (int64, error) {
-	v := r.URL.Query().Get(key)
-	if v == "" {
-		return 0, nil
+func (t *telling) begin() {
+	if t.begun {
+		return
 	}
-	n, err := strconv.ParseInt(v, 10, 64)
-	if err != nil || n < 0 {
-		return 0, conch.Errorf(conch.InvalidRequest, "%s=%q is not a count", key, v)
+	t.begun = true
+	h := t.w.Header()
+	h.Set("Conch-Session-Id", t.teller.ID)
+	if t.raw {
+		h.Set("Content-Type", route.TapeType)
+		return
 	}
-	return n, nil
+	h.Set("Content-Type", route.EventType)
+	h.Set("Cache-Control", "no-store")
+	events.Begin(&t.b)
+}
+
+func (t *telling) frame(f tape.Frame) error {
+	t.begin()
+	if t.raw {
+		t.b.Write(tape.AppendFrame(nil, f))
+	} else {
+		t.teller.Frame(&t.b, f)
+	}
+	if t.b.Len() < 64<<10 {
+		return nil
+	}
+	return t.flush()
+}
+
+func (t *telling) flush() error {
+	_, err := t.w.Write(t.b.Bytes())
+	t.b.Reset()
+	return err
+}
+
+func (t *telling) fail(err error, after uint64) {
+	t.begin()
+	if t.raw {
+		b, _ := json.Marshal(conch.AsError(err).Body())
+		t.b.Write(tape.AppendFrame(nil, tape.Frame{Time: time.Now().UnixNano(), Kind: tape.Note, Data: b}))
+	} else {
+		events.Failed(&t.b, err, after)
+	}
+	t.flush()
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/host"
+	"github.com/conchsh/conch/internal/route"
 	"github.com/conchsh/conch/internal/session"
 	"github.com/conchsh/conch/internal/sock"
 )
@@ -70,32 +71,89 @@ func target(h *host.Host, reqLine string) *session.Session {
 	return s
 }
 
-// session is a session's request that reached the server: start what it needs,
-// then hand it over.
-func (s *server) session(w http.ResponseWriter, r *http.Request) {
-	agent, label, rest := r.PathValue("agent"), r.PathValue("label"), r.PathValue("rest")
-	q := r.URL.Query()
-	create := r.Method == http.MethodPost && (rest == "exec" || rest == "run") && q.Get("create") == "1"
-	open := func(ctx context.Context) (*session.Session, error) {
-		return s.h.Open(ctx, agent, label, create, q.Get("cwd"))
+// keeper gives the handler of a session's call that reached the server: start what
+// it needs, then hand it over. What can still be asked of a closed session is
+// answered here.
+func (s *server) keeper(rt route.Route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		open, closed, err := s.find(r, rt)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		var sess *session.Session
+		if closed == nil {
+			sess, err = open(r.Context())
+			// What a closed session left can be read even if its agent is gone.
+			if gone := errors.Is(err, conch.SessionNotFound) || errors.Is(err, conch.AgentNotFound); gone && route.Archived(rt.Name) {
+				if a, aerr := s.h.Archive(r.PathValue("agent"), r.PathValue("label")); aerr == nil {
+					closed, err = a, nil
+				}
+			}
+		}
+		switch {
+		case err != nil:
+			fail(w, because(r, err))
+		case closed != nil:
+			serveArchive(w, r, rt, closed)
+		default:
+			s.handover(w, r, sess, open)
+		}
 	}
-	sess, err := open(r.Context())
-	// What a closed session left can be read even if its agent is gone.
-	gone := errors.Is(err, conch.SessionNotFound) || errors.Is(err, conch.AgentNotFound)
-	if gone && r.Method == http.MethodGet && s.archived(w, r, agent, label, rest) {
-		return
+}
+
+type opener func(context.Context) (*session.Session, error)
+
+// find gives the way to open the session a call belongs to, or its record if it
+// is known to be closed.
+func (s *server) find(r *http.Request, rt route.Route) (opener, *session.Archive, error) {
+	agent, label, id := r.PathValue("agent"), r.PathValue("label"), conch.CommandID(r.PathValue("id"))
+	if id == "" || agent != "" {
+		if err := checkNames(agent, label); err != nil {
+			return nil, nil, err
+		}
+	}
+	if id == "" {
+		q := r.URL.Query()
+		create := (rt.Name == "exec" || rt.Name == "run") && route.Bool(r, "create")
+		return func(ctx context.Context) (*session.Session, error) {
+			return s.h.Open(ctx, agent, label, create, q.Get("cwd"))
+		}, nil, nil
+	}
+	sess, closed, _, err := s.h.Command(id)
+	if errors.Is(err, conch.CommandNotFound) && strings.Contains(rt.Path, "/processes/") {
+		err = conch.Errorf(conch.ProcessNotFound, "no process %s", id).Hint("conch ps lists them")
 	}
 	if err != nil {
-		fail(w, err)
-		return
+		return nil, nil, err
 	}
-	s.handover(w, r, sess, open)
+	if closed != nil {
+		if agent != "" && (closed.Spec.Agent != agent || closed.Spec.Label != label) {
+			return nil, nil, conch.Errorf(conch.CommandNotFound, "no command %s in session %s", id, label)
+		}
+		return nil, closed, nil
+	}
+	if agent != "" {
+		// The label decides who is asked, and that one knows its own ids.
+		return func(ctx context.Context) (*session.Session, error) { return s.h.Open(ctx, agent, label, false, "") }, nil, nil
+	}
+	return func(ctx context.Context) (*session.Session, error) {
+		_, err := sess.Keeper(ctx)
+		return sess, err
+	}, nil, nil
+}
+
+func checkNames(agent, label string) error {
+	if err := conch.CheckAgent(agent); err != nil {
+		return err
+	}
+	return conch.CheckLabel(label)
 }
 
 // handover takes the connection from the server and passes it on, with the
 // request as it was and whatever of its body was read already. A keeper that
 // dies at this very moment is started again, twice at most.
-func (s *server) handover(w http.ResponseWriter, r *http.Request, sess *session.Session, open func(context.Context) (*session.Session, error)) {
+func (s *server) handover(w http.ResponseWriter, r *http.Request, sess *session.Session, open opener) {
 	head := rebuild(r)
 	ctx := context.WithoutCancel(r.Context()) // Hijack ends r's
 	conn, buf, err := http.NewResponseController(w).Hijack()
@@ -109,8 +167,8 @@ func (s *server) handover(w http.ResponseWriter, r *http.Request, sess *session.
 		return
 	}
 	head = append(head, rest...)
-	uc, ok := conn.(*net.UnixConn)
-	if !ok {
+	uc := sock.Unix(conn)
+	if uc == nil {
 		s.refuse(conn, conch.Errorf(conch.Unsupported, "sessions are reached over the unix socket"))
 		return
 	}

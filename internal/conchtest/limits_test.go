@@ -1,296 +1,267 @@
 package conchtest
 
 import (
-	"encoding/json"
+	"bufio"
+	"bytes"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/conchsh/conch"
 )
 
-// configure writes the home's configuration.
-func configure(t *testing.T, h *Home, text string) {
-	t.Helper()
-	if err := os.MkdirAll(h.Path, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(h.Path, "config.toml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// atLimit runs conch, which must fail as conch and say all of want.
-func atLimit(t *testing.T, h *Home, want []string, args ...string) {
-	t.Helper()
-	o := h.Conch(args...)
-	if o.Status != 125 {
-		t.Errorf("conch %q: %v; want 125", args, o)
-	}
-	for _, w := range want {
-		if !strings.Contains(o.Stderr, w) {
-			t.Errorf("conch %q says %q, want %q", args, o.Stderr, w)
-		}
-	}
-}
-
-// Each limit that is reached is an error that names it and says how to raise it.
-func TestLimitsNameThemselves(t *testing.T) {
+// hasty is a home whose limits are short.
+func hasty(t *testing.T) *Home {
 	h := New(t)
-	configure(t, h, "queue_limit = 1\nresult_limit = \"2KiB\"\nsession_limit = 3\ncommand_rate = 40\n")
-	h.Want("a", "echo 1", "1\n")
-
-	r := h.Start("exec", "-s", "a", "echo on; read -t 60 < <(sleep 60)")
-	r.Line("on")
-	waiting := h.Start("exec", "-s", "a", "echo second")
-	Until(t, 10*time.Second, "a command waits", func() bool { return h.Session("a").Queue == 1 })
-	atLimit(t, h, []string{"1 commands waiting", "queue_limit", "CONCH_QUEUE_LIMIT"}, "exec", "-s", "a", "true")
-	h.OK("interrupt", "-s", "a")
-	r.End()
-	if o := waiting.End(); o.Stdout != "second\n" {
-		t.Errorf("what waited: %v", o)
-	}
-
-	atLimit(t, h, []string{"2048", "result_limit"}, "exec", "-s", "a", "--json", "--max-output", "4096", "true")
-	if r := h.Exec("a", "head -c 100000 /dev/zero | tr '\\0' x"); int64(len(r.Stdout)) != 2048 || !r.Truncated {
-		t.Errorf("%d bytes, truncated %v", len(r.Stdout), r.Truncated)
-	}
-
-	h.OK("new", "b", "--limit", "command_rate=2", "--limit", "queue_limit=0")
-	h.OK("exec", "-s", "b", "true")
-	said := ""
-	for range 50 { // a second may end in between
-		if o := h.Conch("exec", "-s", "b", "true"); o.Status == 125 {
-			said = o.Stderr
-			break
-		}
-	}
-	if !strings.Contains(said, "2 commands within a second") || !strings.Contains(said, "command_rate") {
-		t.Errorf("the rate: %q", said)
-	}
-
-	h.OK("new", "c")
-	atLimit(t, h, []string{"3 sessions are open", "session_limit"}, "exec", "-s", "d", "true")
-	h.OK("close", "c")
-	h.Want("d", "echo there", "there\n")
-
-	atLimit(t, h, []string{"no limit \"tap_limit\"", "did you mean tape_limit?"}, "new", "e", "--limit", "tap_limit=1")
-	atLimit(t, h, []string{"session_limit", "all sessions together"}, "new", "e", "--limit", "session_limit=1")
-	// No variable of these reaches the shell.
-	if r := h.Exec("d", "env | grep -c 'CONCH_.*_LIMIT\\|CONCH_IDLE'"); r.Stdout != "0\n" {
-		t.Errorf("the shell sees %s of them", r.Stdout)
-	}
+	h.Exe = Variant(t, "hasty", "internal/route/limits.go",
+		"HeaderTime = 10 * time.Second", "HeaderTime = 300 * time.Millisecond",
+		"BodyTime = 60 * time.Second", "BodyTime = 300 * time.Millisecond",
+		"IdleTime = 5 * time.Minute", "IdleTime = 400 * time.Millisecond",
+		"Heartbeat = 15 * time.Second", "Heartbeat = 100 * time.Millisecond",
+		"DaemonConns = 1024", "DaemonConns = 12",
+		"KeeperConns = 2048", "KeeperConns = 12")
+	return h
 }
 
-// How many commands run in all is limited by locks that go with their keepers.
-func TestCommandLimit(t *testing.T) {
-	h := New(t).With("CONCH_COMMAND_LIMIT=2")
-	h.Want("a", "true", "")
-	h.Want("b", "true", "")
-	h.Want("c", "true", "")
-	var busy []*Running
-	for _, l := range []string{"a", "b"} {
-		r := h.Start("exec", "-s", l, "echo on; sleep 60")
-		r.Line("on")
-		busy = append(busy, r)
-	}
-	atLimit(t, h, []string{"2 sessions are running", "command_limit", "not run"}, "exec", "-s", "c", "echo ran > ran")
-	if _, err := os.Stat(filepath.Join(h.Work, "ran")); err == nil {
-		t.Error("it ran all the same")
-	}
-	h.OK("interrupt", "-s", "a")
-	busy[0].End()
-	h.Want("c", "echo now", "now\n")
-	// A second is refused again, and the death of a keeper gives its place back.
-	r := h.Start("exec", "-s", "c", "echo on; sleep 60")
-	r.Line("on")
-	atLimit(t, h, []string{"command_limit"}, "exec", "-s", "a", "true")
-	Kill(t, h.Session("b").KeeperPID)
-	busy[1].End()
-	h.Want("a", "echo again", "again\n")
-	h.OK("interrupt", "-s", "c")
-	r.End()
-}
-
-// A limit that this machine cannot keep is refused, not forgotten.
-func TestLimitUnsupported(t *testing.T) {
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		t.Skip("this machine has cgroups of version 2")
-	}
-	h := New(t)
-	atLimit(t, h, []string{"limits on memory", "not available", "session_memory"}, "new", "m", "--limit", "session_memory=64MiB")
-	if s := h.Session("m"); s.ID != "" {
-		t.Errorf("the session was made: %+v", s)
-	}
-	h.Want("m", "echo without", "without\n")
-}
-
-// A broken configuration says where it is broken and locks nobody out.
-func TestBadConfig(t *testing.T) {
-	h := New(t)
-	h.Want("a", "x=kept", "")
-	configure(t, h, "# mine\nque_limit = 5\n")
-	h.Want("a", "echo $x", "kept\n") // what runs is not affected
-	h.OK("down")
-	atLimit(t, h, []string{"config.toml, line 2", `"que_limit"`, "did you mean queue_limit?"}, "exec", "-s", "a", "true")
-	if o := h.Conch("doctor"); o.Status != 1 || !strings.Contains(o.Stdout, "did you mean queue_limit?") {
-		t.Errorf("doctor: %v", o)
-	}
-	if o := h.Conch("down"); o.Status != 0 {
-		t.Errorf("down: %v", o)
-	}
-	if o := h.Conch("down", "--all"); o.Status != 0 {
-		t.Errorf("down --all: %v", o)
-	}
-	Until(t, 10*time.Second, "all is gone", func() bool { return len(h.Processes()) == 0 })
-	configure(t, h, "queue_limit = 5\n")
-	h.Want("a", "echo [$x]", "[]\n") // it was closed
-}
-
-// An idle session lets its shell go and comes back with its state. One that
-// has a process, or a state that would not all come back, keeps it.
-func TestIdleRelease(t *testing.T) {
-	h := New(t).With("CONCH_IDLE_RELEASE=400ms")
-	h.Want("idle", "cd /usr; x=1; f() { echo f$x; }; alias g=f", "")
-	h.OK("exec", "-s", "busy", "sleep 600 >/dev/null 2>&1 &")
-	h.OK("exec", "-s", "held", "exec 7</dev/null")
-	busy, held := h.Session("busy").KeeperPID, h.Session("held").KeeperPID
-	Until(t, 20*time.Second, "the idle session lets go", func() bool { return h.Session("idle").KeeperPID == 0 })
-	s := h.Session("idle")
-	if s.ShellPID != 0 || s.ID == "" {
-		t.Errorf("%+v", s)
-	}
-	r := h.Exec("idle", "f; pwd; g")
-	if r.Stdout != "f1\n/usr\nf1\n" || !r.Shell.Restarted || !strings.Contains(strings.Join(r.Shell.Restored, " "), "functions") {
-		t.Errorf("%q %+v %s", r.Stdout, r.Shell, r.Stderr)
-	}
-	if len(r.Shell.Lost) != 0 {
-		t.Errorf("lost %v", r.Shell.Lost)
-	}
-	if h.Session("busy").KeeperPID != busy || h.Session("held").KeeperPID != held || busy == 0 || held == 0 {
-		t.Error("a session that was not idle was let go")
-	}
-	for _, e := range h.History("idle") {
-		if e.Status != conch.StatusDone {
-			t.Errorf("%+v", e)
-		}
-	}
-}
-
-// A command that comes at the very moment of letting go is not lost.
-func TestIdleReleaseRace(t *testing.T) {
-	h := New(t).With("CONCH_IDLE_RELEASE=30ms")
-	n := 40
-	if testing.Short() {
-		n = 10
-	}
-	released := 0
-	for i := range n {
-		r := h.Exec("r", fmt.Sprintf("n=$((n+1)); echo $n"))
-		if r.Stdout != fmt.Sprintf("%d\n", i+1) {
-			t.Fatalf("%d: %q %q %+v", i, r.Stdout, r.Stderr, r.Shell)
-		}
-		if r.Shell.Restarted {
-			released++
-		}
-		// Another moment each time, around the limit.
-		time.Sleep(time.Duration(20+i) * time.Millisecond)
-	}
-	t.Logf("let go %d times in %d commands", released, n)
-	if released == 0 {
-		t.Error("it was never let go")
-	}
-}
-
-// What closed sessions left goes when it is old, sessions that sleep for long
-// are closed, and each of this can be switched off.
-func TestPolicies(t *testing.T) {
-	h := New(t)
-	age := func(label string, days int) {
-		id := h.Session(label).ID
-		h.OK("close", label)
-		path := filepath.Join(h.Path, "sessions", id, "spec.json")
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var spec map[string]any
-		if err := json.Unmarshal(b, &spec); err != nil {
-			t.Fatal(err)
-		}
-		spec["closed_at"] = time.Now().Add(-time.Duration(days) * 24 * time.Hour)
-		b, _ = json.Marshal(spec)
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for label, days := range map[string]int{"old": 40, "young": 3} {
-		h.Want(label, "echo "+label, label+"\n")
-		age(label, days)
-	}
-	h.OK("down")
-	h.With("CONCH_PRUNE_AFTER=off").OK("up")
-	h.OK("history", "-s", "old")
-	h.OK("down")
-	h.OK("up")
-	Until(t, 10*time.Second, "the old one is gone", func() bool { return h.Conch("history", "-s", "old").Status == 125 })
-	h.OK("history", "-s", "young")
-	h.OK("down")
-	h.With("CONCH_PRUNE_SIZE=1").OK("up")
-	Until(t, 10*time.Second, "the large one is gone", func() bool { return h.Conch("history", "-s", "young").Status == 125 })
-	h.OK("down")
-
-	asleep := h.With("CONCH_IDLE_RELEASE=10ms", "CONCH_IDLE_CLOSE=10ms")
-	asleep.Want("s", "x=1", "")
-	Until(t, 10*time.Second, "it sleeps", func() bool { return h.Session("s").KeeperPID == 0 })
-	h.OK("down")
-	h.Want("s", "echo $x", "1\n") // the default leaves it open
-	h.OK("down")
-	keeper := keeperOf(t, h, "s")
-	Kill(t, keeper)
-	Until(t, 10*time.Second, "its keeper is dead", func() bool { return !Alive(keeper) })
-	asleep.OK("up")
-	Until(t, 10*time.Second, "it is closed", func() bool { return h.Session("s").ID == "" })
-	h.OK("history", "-s", "s")
-	var p struct{ Removed int }
-	h.JSON(&p, "prune", "--json", "--keep", "1")
-	if p.Removed != 0 {
-		t.Errorf("%d removed", p.Removed)
-	}
-	h.JSON(&p, "prune", "--json", "--older-than", "1h")
-	if p.Removed != 0 {
-		t.Errorf("%d removed", p.Removed)
-	}
-	h.JSON(&p, "prune", "--json", "--older-than", "0s")
-	if p.Removed != 1 {
-		t.Errorf("%d removed", p.Removed)
-	}
-	atLimit(t, h, []string{"not a duration"}, "prune", "--older-than", "soon")
-}
-
-// keeperOf is the keeper of a session, asked of its record: no daemon runs.
-func keeperOf(t *testing.T, h *Home, label string) int {
-	t.Helper()
-	list, _ := filepath.Glob(filepath.Join(h.Path, "sessions", "*", "keeper.json"))
-	for _, path := range list {
-		var k struct{ PID int }
-		var s struct{ Label string }
-		for p, v := range map[string]any{path: &k, filepath.Join(filepath.Dir(path), "spec.json"): &s} {
-			b, err := os.ReadFile(p)
-			if err == nil {
-				err = json.Unmarshal(b, v)
-			}
+// A client that never finishes is dropped, whatever part of its request it is in, and
+// however it spreads the bytes it has.
+func TestSlowClients(t *testing.T) {
+	h := hasty(t)
+	h.OK("exec", "-s", "a", "true")
+	const keeper, daemon = "/v1/sessions/me/a/", "/v1/"
+	for _, c := range []struct{ name, text, want string }{
+		{"silence", "", ""},
+		{"half a line, daemon", "GET " + daemon + "sta", ""},
+		{"half a header, daemon", "GET " + daemon + "status HTTP/1.1\r\nHost: c\r\nX: y", ""},
+		{"half a header, keeper", "GET " + keeper + "history HTTP/1.1\r\nHost: c\r\nX: y", "request_timeout"},
+		{"half a body, daemon", "POST " + daemon + "sessions HTTP/1.1\r\nHost: c\r\nContent-Length: 99\r\n\r\n{\"label\":", "request_timeout"},
+		{"half a body, keeper", "POST " + keeper + "exec HTTP/1.1\r\nHost: c\r\nContent-Length: 99\r\n\r\n{\"command\":", "request_timeout"},
+		{"half a log", "POST " + daemon + "import HTTP/1.1\r\nHost: c\r\nContent-Length: 99\r\n\r\n\x01\x01\x01", "request_timeout"},
+		{"idle after an answer, daemon", "GET " + daemon + "status HTTP/1.1\r\nHost: c\r\n\r\n", "daemon_pid"},
+		{"idle after an answer, keeper", "GET " + keeper + "history HTTP/1.1\r\nHost: s-1.conch\r\n\r\n", "command_id"},
+	} {
+		for _, drip := range []bool{false, true} {
+			conn, err := net.Dial("unix", h.socket())
 			if err != nil {
 				t.Fatal(err)
 			}
-		}
-		if s.Label == label {
-			return k.PID
+			start := time.Now()
+			conn.SetDeadline(start.Add(20 * time.Second))
+			io.WriteString(conn, c.text)
+			if drip && !strings.HasPrefix(c.name, "idle") && c.name != "half a log" {
+				go func() { // ends with the connection
+					for {
+						if _, err := conn.Write([]byte("x")); err != nil {
+							return
+						}
+						time.Sleep(50 * time.Millisecond) // the client's own slowness
+					}
+				}()
+			}
+			got, err := io.ReadAll(conn)
+			conn.Close()
+			if ne, ok := err.(net.Error); ok && ne.Timeout() {
+				t.Errorf("%s (drip %v): still there after %v", c.name, drip, time.Since(start))
+			}
+			if !bytes.Contains(got, []byte(c.want)) {
+				t.Errorf("%s (drip %v): %q, want %s", c.name, drip, got, c.want)
+			}
+			if took := time.Since(start); took < 200*time.Millisecond {
+				t.Errorf("%s (drip %v): dropped after %v already", c.name, drip, took)
+			}
 		}
 	}
-	t.Fatalf("session %s has no keeper", label)
-	return 0
+	// Who types is not hurried.
+	run := h.Start("exec", "-i", "-s", "a", "cat")
+	time.Sleep(700 * time.Millisecond) // the typist's, more than twice the limit
+	fmt.Fprintln(run.In, "typed")
+	run.Line("typed")
+	run.In.Close()
+	if o := run.End(); o.Status != 0 {
+		t.Error(o)
+	}
+	conn, err := net.Dial("unix", h.socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	typist := h.Start("exec", "-i", "-s", "a", "cat")
+	Until(t, 10*time.Second, "cat runs", func() bool { return h.Session("a").Running != "" })
+	fmt.Fprintf(conn, "POST /v1/commands/%s/stdin?close=1 HTTP/1.1\r\nHost: c\r\nTransfer-Encoding: chunked\r\n\r\n", h.Session("a").Running)
+	time.Sleep(700 * time.Millisecond)
+	io.WriteString(conn, "5\r\nslow\n\r\n")
+	typist.Line("slow")
+	io.WriteString(conn, "0\r\n\r\n")
+	typist.End()
+}
+
+// What is no HTTP, or too much of it, is answered in the error form by daemon and keeper
+// alike, and ends the connection.
+func TestMalformed(t *testing.T) {
+	h := New(t)
+	h.OK("exec", "-s", "a", "true")
+	long := strings.Repeat("x", 100_000)
+	for _, path := range []string{"/v1/status", "/v1/sessions/me/a/history"} {
+		daemon := path == "/v1/status"
+		for _, c := range []struct{ text, want string }{
+			{"GET " + path + " HTTP/1.1\r\nHost: c\r\nno colon\r\n\r\n", "invalid_request"},
+			{"GET " + path + " HTTP/1.1\r\nHost: c\r\nContent-Length: x\r\n\r\n", "invalid_request"},
+			{"GET " + path + " HTTP/2.0\r\nHost: c\r\n\r\n", "unsupported"},
+			{"GET " + path + " HTTP/1.1\r\nHost: c\r\nX: " + long + "\r\n\r\n", "header_too_large"},
+			{"GET " + path + "?" + long + " HTTP/1.1\r\nHost: c\r\n\r\n", "header_too_large"},
+			{"POST " + path + " HTTP/1.1\r\nHost: c\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "method_not_allowed"},
+			{"GET " + path + " HTTP/1.1\r\nHost: c\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "invalid_request"},
+			{"OPTIONS * HTTP/1.1\r\nHost: c\r\n\r\n", "route_not_found"},
+			{"GET * HTTP/1.1\r\nHost: c\r\n\r\n", "route_not_found"},
+			{"CONNECT c:80 HTTP/1.1\r\nHost: c\r\n\r\n", "route_not_found"},
+			{"\r\n\x00\xff\r\n\r\n", "invalid_request"},
+			{"GET " + path + " HTTP/1.1\r\nHost: c\r\nExpect: wonders\r\nContent-Length: 2\r\n\r\n{}", map[bool]string{true: "invalid_request", false: "command_id"}[daemon]},
+		} {
+			resp, body, err := h.raw([]byte(c.text), "GET", true, false, 20*time.Second)
+			if err != nil {
+				t.Errorf("%.60q: %v", c.text, err)
+				continue
+			}
+			if !bytes.Contains(body, []byte(c.want)) || resp.Header.Get("Conch-Protocol") == "" || resp.Header.Get("Content-Type") != "application/json" {
+				t.Errorf("%.60q: %d %v %s, want %s", c.text, resp.StatusCode, resp.Header, body, c.want)
+			}
+		}
+	}
+	h.Want("a", "echo alive", "alive\n")
+}
+
+// A stream with nothing to tell says so now and then.
+func TestHeartbeat(t *testing.T) {
+	h := hasty(t)
+	run := h.Start("exec", "-s", "a", "echo up; sleep 60")
+	run.Line("up")
+	for _, path := range []string{"/v1/commands/" + string(h.Session("a").Running) + "/events", "/v1/sessions/me/a/events"} {
+		resp := h.ask("GET", path, "")
+		r := bufio.NewReader(resp.Body)
+		for beats := 0; beats < 3; {
+			e, ok := readEvent(r)
+			if !ok {
+				t.Fatalf("%s ended", path)
+			}
+			if e.comment {
+				beats++
+			}
+		}
+		resp.Body.Close()
+	}
+	h.OK("interrupt", "-s", "a")
+	run.End()
+}
+
+// Connections above the limit are refused in form, by daemon and keeper, and room that
+// was made can be used.
+func TestTooManyConnections(t *testing.T) {
+	h := hasty(t)
+	h.OK("exec", "-s", "a", "true")
+	run := h.Start("exec", "-s", "a", "echo up; sleep 60")
+	run.Line("up")
+	for _, c := range []struct{ who, path string }{{"daemon", ""}, {"keeper", "/v1/sessions/me/a/events"}} {
+		var conns []net.Conn
+		dial := func() net.Conn {
+			conn, err := net.Dial("unix", h.socket())
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn.SetDeadline(time.Now().Add(20 * time.Second))
+			conns = append(conns, conn)
+			return conn
+		}
+		refused := 0
+		for range 20 {
+			conn := dial()
+			if c.path != "" {
+				fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: c\r\nAccept: text/event-stream\r\n\r\n", c.path)
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatalf("%s: %v", c.who, err)
+				}
+				if resp.StatusCode == 200 {
+					continue
+				}
+				b, _ := io.ReadAll(resp.Body)
+				if resp.StatusCode != 503 || !bytes.Contains(b, []byte("too_many_connections")) || !bytes.Contains(b, []byte(`"retryable":true`)) {
+					t.Errorf("%s: %d %s", c.who, resp.StatusCode, b)
+				}
+				refused++
+			}
+		}
+		if c.path == "" { // silent ones, which the daemon has not dropped yet
+			fmt.Fprintf(dial(), "GET /v1/status HTTP/1.1\r\nHost: c\r\n\r\n")
+			b, _ := io.ReadAll(conns[len(conns)-1])
+			if !bytes.Contains(b, []byte("too_many_connections")) {
+				t.Errorf("%s: %s", c.who, b)
+			}
+			refused++
+		}
+		if refused == 0 {
+			t.Errorf("%s: nobody was refused", c.who)
+		}
+		for _, conn := range conns {
+			conn.Close()
+		}
+		Until(t, 10*time.Second, "there is room again", func() bool {
+			resp, err := h.web().Get("http://conch/v1/sessions/me/a")
+			if err != nil {
+				return false
+			}
+			resp.Body.Close()
+			return resp.StatusCode == 200
+		})
+	}
+	h.OK("interrupt", "-s", "a")
+	run.End()
+}
+
+// A daemon that leaves cuts no stream of a keeper's, and tells its own requests.
+func TestLeavingDaemonTells(t *testing.T) {
+	h := New(t)
+	h.OK("up")
+	run := h.Start("exec", "-s", "a", "echo up; until [ -e go ]; do sleep 0.02; done; echo end")
+	run.Line("up")
+	resp := h.ask("GET", "/v1/commands/"+string(h.Session("a").Running)+"/events", "")
+	defer resp.Body.Close()
+
+	conn, err := net.Dial("unix", h.socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(30 * time.Second))
+	io.WriteString(conn, "POST /v1/import?label=half HTTP/1.1\r\nHost: c\r\nContent-Length: 1000\r\n\r\n\x01\x01\x01half")
+	Until(t, 10*time.Second, "the import is under way", func() bool {
+		list, _ := filepath.Glob(filepath.Join(h.Path, "sessions", ".import-*"))
+		return len(list) > 0
+	})
+	h.OK("down")
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatalf("a request that the daemon could not wait for: %v", err)
+	}
+	b, _ := io.ReadAll(answer.Body)
+	if answer.StatusCode != 503 || !bytes.Contains(b, []byte("not_running")) || !bytes.Contains(b, []byte(`"retryable":true`)) {
+		t.Errorf("it was told %d %s", answer.StatusCode, b)
+	}
+	if err := os.WriteFile(filepath.Join(h.Work, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(resp.Body)
+	if err != nil || !bytes.Contains(rest, []byte("end")) || !bytes.Contains(rest, []byte("event: exit")) {
+		t.Errorf("the stream: %v %s", err, rest)
+	}
+	run.Line("end")
+	if o := run.End(); o.Status != 0 {
+		t.Error(o)
+	}
+	if list, _ := filepath.Glob(filepath.Join(h.Path, "sessions", ".import-*")); len(list) > 0 {
+		t.Errorf("left behind: %v", list)
+	}
 }

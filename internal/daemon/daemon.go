@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -27,6 +28,7 @@ import (
 	"github.com/conchsh/conch/internal/host"
 	"github.com/conchsh/conch/internal/logfile"
 	"github.com/conchsh/conch/internal/proc"
+	"github.com/conchsh/conch/internal/route"
 	"github.com/conchsh/conch/internal/session"
 	"github.com/conchsh/conch/internal/sock"
 )
@@ -64,7 +66,8 @@ const (
 	defaultIdleExit = 10 * time.Minute
 	// shutdownGrace is what requests under way get at the end. Sessions' are
 	// not among them: their keepers serve those.
-	shutdownGrace = 5 * time.Second
+	shutdownGrace = 4 * time.Second
+	tellGrace     = time.Second
 	maxLog        = 1 << 20
 	homeWatch     = 10 * time.Second
 )
@@ -145,17 +148,24 @@ func Run(ctx context.Context, o Options) (err error) {
 	l := sock.NewListener(ul, api.Route(h))
 	l.Refusal = api.Response(o.Version, conch.Errorf(conch.PermissionDenied, "this daemon serves only the user who started it").
 		Hint("each user has a daemon of their own; unset CONCH_HOME"))
+	l.Limit, l.Crowded, l.Silence, l.Rewrite = route.DaemonConns, api.Crowded(o.Version), route.HeaderTime, api.Rewrite(o.Version)
 	defer l.Close()
 
+	// Requests that outlast the daemon's patience are told so by their context.
+	reqs, tell := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer tell(nil)
 	idle := newIdle(o, store.Live, leave)
 	defer idle.stop()
 	srv := &http.Server{
 		Handler:           idle.watch(observe(api.New(h), h, log)),
 		ConnContext:       withPeer,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    api.MaxHeader,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		BaseContext:       func(net.Listener) context.Context { return reqs },
+		ReadHeaderTimeout: route.HeaderTime,
+		IdleTimeout:       route.IdleTime,
+		MaxHeaderBytes:    route.MaxHeader,
+
+		DisableGeneralOptionsHandler: true, // its answer would not be of our form
+		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }() // ends with the listener
@@ -196,13 +206,25 @@ func Run(ctx context.Context, o Options) (err error) {
 	manager.say("STOPPING=1")
 	// The record first, so that nobody is sent to a socket that is going away.
 	os.Remove(record)
-	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
-	defer cancel()
-	if err := srv.Shutdown(sctx); err != nil {
-		srv.Close()
-	}
+	finish(srv, func() {
+		tell(conch.Errorf(conch.NotRunning, "the daemon left before it could finish this").Hint("try again; it starts anew").Retry())
+	})
 	<-served
 	return nil
+}
+
+// finish lets requests end, then tells those that are left, then cuts them off.
+func finish(srv *http.Server, tell func()) {
+	for _, grace := range []time.Duration{shutdownGrace, tellGrace} {
+		ctx, cancel := context.WithTimeout(context.Background(), grace)
+		err := srv.Shutdown(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		tell()
+	}
+	srv.Close()
 }
 
 // watchHome looks now and then whether the home is still there. Without it nobody can

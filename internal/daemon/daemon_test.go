@@ -238,7 +238,7 @@ func TestServes(t *testing.T) {
 	}
 	b, _ := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	if resp.StatusCode != 404 || resp.Header.Get("Conch-Protocol") != "1" || resp.Header.Get("Conch-Version") != "test" || !bytes.Contains(b, []byte(`"code":"invalid_request"`)) {
+	if resp.StatusCode != 404 || resp.Header.Get("Conch-Protocol") != "1" || resp.Header.Get("Conch-Version") != "test" || !bytes.Contains(b, []byte(`"code":"route_not_found"`)) {
 		t.Errorf("unknown path: %d %v %s", resp.StatusCode, resp.Header, b)
 	}
 	var st conch.StatusInfo

@@ -15,12 +15,11 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/fault"
-	"github.com/conchsh/conch/internal/host"
 	"github.com/conchsh/conch/internal/sock"
 )
 
 // importLog posts a log as it is read.
-func (d *daemon) importLog(query string, log io.Reader) (im host.Imported, err error) {
+func (d *daemon) importLog(query string, log io.Reader) (im conch.Imported, err error) {
 	resp, err := d.http.Post("http://daemon.conch/v1/import?"+query, "application/octet-stream", log)
 	if err != nil {
 		return im, err
@@ -52,7 +51,7 @@ func TestImport(t *testing.T) {
 	line := "\x01\x01\x01" + strings.Repeat("x", 1<<10) + "\n\x02\x02\x02y\n"
 	const n = 8 << 10
 	im, err := d.importLog("agent=me", io.MultiReader(strings.NewReader(strings.Repeat(line, n))))
-	if err != nil || im != (host.Imported{Agent: "me", Label: "imported:1", StdoutBytes: n * (1<<10 + 1), StderrBytes: n * 2}) {
+	if err != nil || im != (conch.Imported{Agent: "me", Label: "imported:1", StdoutBytes: n * (1<<10 + 1), StderrBytes: n * 2}) {
 		t.Errorf("%+v, %v", im, err)
 	}
 	var log string

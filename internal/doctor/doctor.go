@@ -25,12 +25,7 @@ import (
 
 // A Check is one thing that was looked at. One that is OK may have a hint too:
 // what could be better.
-type Check struct {
-	Name   string `json:"name"`
-	OK     bool   `json:"ok"`
-	Detail string `json:"detail"`
-	Hint   string `json:"hint"`
-}
+type Check = conch.Check
 
 // Options say what to look at.
 type Options struct {

@@ -300,11 +300,18 @@ func (x *Index) DescribeProcess(e *Entry, agent string, text func(*Entry) string
 // Text reads a command's text from its Start frame.
 func Text(r *tape.Reader) string {
 	f, err := r.Next()
-	if err != nil || f.Kind != tape.Start {
+	if err != nil {
 		return ""
 	}
+	return TextOf(f)
+}
+
+// TextOf is the command's text in a Start frame.
+func TextOf(f tape.Frame) string {
 	var s Start
-	_ = json.Unmarshal(f.Data, &s)
+	if f.Kind == tape.Start {
+		_ = json.Unmarshal(f.Data, &s)
+	}
 	return s.Command
 }
 

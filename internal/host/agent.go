@@ -187,14 +187,12 @@ func (h *Host) Assign(name string, to conch.Assignment) (conch.AgentInfo, error)
 }
 
 // Unassigned says whether there was something to take back.
-type Unassigned struct {
-	Removed bool `json:"removed"`
-}
+type Unassigned = conch.Unassigned
 
 // Unassign takes an assignment back.
 func (h *Host) Unassign(to conch.Assignment) (Unassigned, error) {
 	removed, err := h.Agents.Unassign(to)
-	return Unassigned{removed}, err
+	return Unassigned{Removed: removed}, err
 }
 
 // WhoAmI says which agent and session a caller is here.

@@ -6,38 +6,31 @@ import (
 	"sync"
 
 	"github.com/conchsh/conch"
-	"github.com/conchsh/conch/internal/session"
 )
 
-// Ended is what closing sessions took.
-type Ended struct {
-	OK bool `json:"ok"`
-	session.Ended
-}
-
 // Close ends a session for good, with every process in it.
-func (h *Host) Close(ctx context.Context, agent, label string) (Ended, error) {
+func (h *Host) Close(ctx context.Context, agent, label string) (conch.Gone, error) {
 	if err := h.checkName(agent, label); err != nil {
-		return Ended{}, err
+		return conch.Gone{}, err
 	}
 	s, err := h.Store.Lookup(agent, label)
 	if errors.Is(err, conch.SessionNotFound) && !h.agentHere(agent) {
 		err = h.noAgent(agent)
 	}
 	if err != nil {
-		return Ended{}, err
+		return conch.Gone{}, err
 	}
 	e, err := s.Close(ctx)
 	if errors.Is(err, conch.SessionClosed) {
 		// Somebody else closed it meanwhile: it is as was asked.
-		return Ended{OK: true, Ended: session.Ended{Verified: true}}, nil
+		return conch.Gone{OK: true, Verified: true}, nil
 	}
-	return Ended{OK: err == nil, Ended: e}, err
+	return conch.Gone{OK: err == nil, Processes: e.Processes, Verified: e.Verified}, err
 }
 
 // closeAll closes every session, several at a time.
-func (h *Host) closeAll(ctx context.Context) (Ended, error) {
-	total := Ended{OK: true, Ended: session.Ended{Verified: true}}
+func (h *Host) closeAll(ctx context.Context) (conch.Gone, error) {
+	total := conch.Gone{OK: true, Verified: true}
 	var (
 		mu   sync.Mutex
 		wg   sync.WaitGroup

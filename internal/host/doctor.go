@@ -3,13 +3,12 @@ package host
 import (
 	"context"
 
+	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/doctor"
 )
 
 // Report is the doctor's answer.
-type Report struct {
-	Checks []doctor.Check `json:"checks"`
-}
+type Report = conch.Checkup
 
 // Doctor looks at everything conch stands on; deep, at every byte of every tape.
 func (h *Host) Doctor(ctx context.Context, deep bool) Report {

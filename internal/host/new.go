@@ -9,20 +9,8 @@ import (
 	"github.com/conchsh/conch/internal/session"
 )
 
-// NewRequest asks for a session.
-type NewRequest struct {
-	Agent      string            `json:"agent"`
-	Label      string            `json:"label"`
-	Cwd        string            `json:"cwd"`
-	Env        map[string]string `json:"env"`
-	Parent     string            `json:"parent"`
-	InheritEnv bool              `json:"inherit_env"`
-	RC         bool              `json:"rc"`
-	Limits     map[string]string `json:"limits"`
-}
-
 // New makes a session. A label that has one is LabelTaken.
-func (h *Host) New(ctx context.Context, r NewRequest) (conch.SessionInfo, error) {
+func (h *Host) New(ctx context.Context, r conch.NewRequest) (conch.SessionInfo, error) {
 	if err := h.fillAgent(&r.Agent); err != nil {
 		return conch.SessionInfo{}, err
 	}
@@ -67,7 +55,7 @@ func (h *Host) New(ctx context.Context, r NewRequest) (conch.SessionInfo, error)
 // inherit fills in what comes from the parent: the directory it is in at this
 // moment and, if asked, its environment, in both of which the request's own
 // words come first.
-func (h *Host) inherit(ctx context.Context, r *NewRequest) error {
+func (h *Host) inherit(ctx context.Context, r *conch.NewRequest) error {
 	parent, err := h.Open(ctx, r.Agent, r.Parent, false, "")
 	if err != nil {
 		return err

@@ -54,13 +54,21 @@ func (h *Host) each(ctx context.Context, ask func(context.Context, *session.Sess
 			defer func() { <-sem }()
 			ctx, cancel := context.WithTimeout(ctx, 5*askLimit)
 			defer cancel()
-			if err := ask(ctx, s); err != nil && !errors.Is(err, conch.SessionClosed) { // one that ended meanwhile has none
-				mu.Lock()
-				defer mu.Unlock()
-				if first == nil {
-					first = conch.Errorf(conch.Internal, "session %s does not answer: %v", s.Label(), err).
-						Hint("conch doctor looks at its keeper").Retry()
-				}
+			err := ask(ctx, s)
+			// A keeper that ends in the middle of the question leaves a record,
+			// which is asked next; what was closed or removed meanwhile has none.
+			var known *conch.Error
+			for try := 0; try < 3 && err != nil && !errors.As(err, &known) && ctx.Err() == nil; try++ {
+				err = ask(ctx, s)
+			}
+			if err == nil || errors.Is(err, conch.SessionClosed) || errors.Is(err, conch.OutputGone) {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if first == nil {
+				first = conch.Errorf(conch.NotRunning, "session %s does not answer: %v", s.Label(), err).
+					Hint("conch doctor looks at its keeper").Retry()
 			}
 		})
 	}

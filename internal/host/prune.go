@@ -10,27 +10,13 @@ import (
 	"github.com/conchsh/conch/internal/session"
 )
 
-// PruneRequest says which closed sessions to remove: all of them, unless it
-// says less.
-type PruneRequest struct {
-	OlderThanMS int64 `json:"older_than_ms"` // closed at least this long ago
-	Keep        int   `json:"keep"`          // but not the N closed last
-}
-
-// Pruned says what Prune removed.
-type Pruned struct {
-	Removed   int   `json:"removed"`
-	Bytes     int64 `json:"bytes"`
-	Processes int   `json:"processes"` // ended ones that are not listed any more
-}
-
 // Prune removes the records of closed sessions, and takes the ended processes of open
 // ones off their lists.
-func (h *Host) Prune(ctx context.Context, r PruneRequest) (Pruned, error) {
+func (h *Host) Prune(ctx context.Context, r conch.PruneRequest) (conch.Pruned, error) {
 	if r.OlderThanMS < 0 || r.Keep < 0 {
-		return Pruned{}, conch.Errorf(conch.InvalidRequest, "older_than_ms and keep cannot be negative")
+		return conch.Pruned{}, conch.Errorf(conch.InvalidRequest, "older_than_ms and keep cannot be negative")
 	}
-	var p Pruned
+	var p conch.Pruned
 	var err error
 	by := session.Policy{OlderThan: time.Duration(r.OlderThanMS) * time.Millisecond, Keep: r.Keep}
 	if p.Removed, p.Bytes, err = h.Store.PruneBy(by, time.Now()); err != nil {

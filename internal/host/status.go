@@ -8,15 +8,9 @@ import (
 	"github.com/conchsh/conch"
 )
 
-// VersionInfo is what a client compares before it talks.
-type VersionInfo struct {
-	Version  string `json:"version"`
-	Protocol int    `json:"protocol"`
-}
-
 // About says which conch this is.
-func (h *Host) About() VersionInfo {
-	return VersionInfo{h.Version, conch.ProtocolVersion}
+func (h *Host) About() conch.VersionInfo {
+	return conch.VersionInfo{Version: h.Version, Protocol: conch.ProtocolVersion}
 }
 
 // Status describes the daemon.

@@ -241,6 +241,11 @@ func (k *Keeper) shutdown(then func(proc.Report)) {
 			k.drain(s)
 			k.closeStream(s)
 		}
+		// Those that came since; they would wait for ever, and we for them.
+		for _, c := range k.queue {
+			k.refuse(c, k.closedError())
+		}
+		k.queue = nil
 		k.stopping = func() {
 			if err := k.tape.Sync(); err != nil {
 				k.log.Warn("sync tape", "err", err)

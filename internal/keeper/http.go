@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -14,57 +13,61 @@ import (
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/history"
 	"github.com/conchsh/conch/internal/proc"
+	"github.com/conchsh/conch/internal/route"
 	"github.com/conchsh/conch/internal/tape"
 )
 
-// Limits of one request; reaching one is an error that names it.
-const (
-	maxBody    = 64 << 20
-	maxCommand = 16 << 20
-	defResult  = 1 << 20
-)
+// handlers are the functions of the calls that keepers answer, by the names that
+// package route has for them.
+func (k *Keeper) handlers() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"session":        k.getInfo,
+		"exec":           k.postExec,
+		"history":        k.getHistory,
+		"interrupt":      k.postInterrupt,
+		"reset":          k.postReset,
+		"keeperShutdown": k.postShutdown,
+		"events":         k.getEvents,
+		"tape":           k.getTape,
+		"log":            k.getLog,
+		"env":            k.getEnv,
+		"stats":          k.getStats,
+		"command":        k.getCommand, "sessionCommand": k.getCommand,
+		"output": k.getOutput, "sessionOutput": k.getOutput,
+		"commandEvents": k.getCommandEvents, "sessionCommandEvents": k.getCommandEvents,
+		"stdin": k.postStdin, "sessionStdin": k.postStdin,
+		"run":              k.postRun,
+		"sessionProcesses": k.getProcesses,
+		"forget":           k.postForget,
+		"process":          k.getProcess, "sessionProcess": k.getProcess,
+		"logs": k.getLogs, "sessionLogs": k.getLogs,
+		"wait": k.postWait, "sessionWait": k.postWait,
+		"signal": k.postSignal, "sessionSignal": k.postSignal,
+		"processStdin": k.postStdin, "sessionProcessStdin": k.postStdin,
+	}
+}
 
 // handler serves the session's part of /v1, and commands by id alone.
 func (k *Keeper) handler() http.Handler {
-	mux := http.NewServeMux()
-	base := "/v1/sessions/{agent}/{label}"
-	mux.HandleFunc("GET "+base, k.getInfo)
-	mux.HandleFunc("POST "+base+"/exec", k.postExec)
-	mux.HandleFunc("GET "+base+"/history", k.getHistory)
-	mux.HandleFunc("POST "+base+"/interrupt", k.postInterrupt)
-	mux.HandleFunc("POST "+base+"/reset", k.postReset)
-	mux.HandleFunc("POST "+base+"/shutdown", k.postShutdown)
-	mux.HandleFunc("GET "+base+"/tape", k.getTape)
-	mux.HandleFunc("GET "+base+"/log", k.getLog)
-	mux.HandleFunc("GET "+base+"/env", k.getEnv)
-	mux.HandleFunc("GET "+base+"/stats", k.getStats)
-	mux.HandleFunc("POST "+base+"/run", k.postRun)
-	mux.HandleFunc("GET "+base+"/processes", k.getProcesses)
-	mux.HandleFunc("POST "+base+"/processes/prune", k.postForget)
-	for _, b := range []string{base, "/v1"} {
-		mux.HandleFunc("GET "+b+"/commands/{id}", k.getCommand)
-		mux.HandleFunc("GET "+b+"/commands/{id}/output", k.getOutput)
-		mux.HandleFunc("POST "+b+"/commands/{id}/stdin", k.postStdin)
-		mux.HandleFunc("GET "+b+"/processes/{id}", k.getProcess)
-		mux.HandleFunc("GET "+b+"/processes/{id}/logs", k.getLogs)
-		mux.HandleFunc("POST "+b+"/processes/{id}/wait", k.postWait)
-		mux.HandleFunc("POST "+b+"/processes/{id}/signal", k.postSignal)
-		mux.HandleFunc("POST "+b+"/processes/{id}/stdin", k.postStdin)
+	mux, wrong := route.Build(route.Session(), k.handlers(), sendError)
+	if len(wrong) > 0 { // a test looks at this
+		k.log.Error("calls without handler, or handlers without call", "names", wrong)
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		sendError(w, conch.Errorf(conch.InvalidRequest, "no such call: %s %s", r.Method, r.URL.Path))
-	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h["Conch-Protocol"] = []string{strconv.Itoa(conch.ProtocolVersion)}
-		h["Conch-Version"] = []string{k.version}
+		k.identify(w.Header())
 		// A connection belongs to this session for ever. Only a client that
 		// says it knows (it names the session as its host) may keep it.
 		if !strings.HasPrefix(r.Host, "s-") {
-			h["Connection"] = []string{"close"}
+			w.Header()["Connection"] = []string{"close"}
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// identify says whom a client talks to, in every answer.
+func (k *Keeper) identify(h http.Header) {
+	h["Conch-Protocol"] = []string{strconv.Itoa(conch.ProtocolVersion)}
+	h["Conch-Version"] = []string{k.version}
 }
 
 func sendJSON(w http.ResponseWriter, v any) {
@@ -123,20 +126,21 @@ func (k *Keeper) info() conch.SessionInfo {
 
 // decodeExec reads and checks a request to run a command.
 func decodeExec(w http.ResponseWriter, r *http.Request) (conch.ExecRequest, error) {
-	var body struct {
-		conch.ExecRequest
-		Encoding string `json:"encoding"`
-	}
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var body conch.ExecBody
+	b, err := route.Read(w, r, route.MaxExecBody)
 	if err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			return body.ExecRequest, conch.Errorf(conch.TooLarge, "the request is larger than %d MiB", maxBody>>20).Hint("send large input through stdin (-i)")
+		if errors.Is(err, conch.TooLarge) {
+			err = conch.AsError(err).Hint("send large input through stdin (-i)")
 		}
-		return body.ExecRequest, conch.Errorf(conch.InvalidRequest, "the request was cut off")
+		return body.ExecRequest, err
 	}
-	if err := json.Unmarshal(b, &body); err != nil {
-		return body.ExecRequest, conch.Errorf(conch.InvalidRequest, "not an exec request: %v", err)
+	if err := route.Strict(b, &body); err != nil {
+		return body.ExecRequest, err
+	}
+	if body.Command == "" {
+		if err := route.Required(b, &body); err != nil {
+			return body.ExecRequest, err
+		}
 	}
 	q := body.ExecRequest
 	switch body.Encoding {
@@ -168,8 +172,8 @@ func checkExec(q *conch.ExecRequest) error {
 		return conch.Errorf(conch.InvalidCommand, "the command holds a NUL byte, which no shell can read").
 			Hint("put binary data into stdin or a file; printf '\\0' makes a NUL")
 	}
-	if len(q.Command) > maxCommand {
-		return conch.Errorf(conch.TooLarge, "the command is %d bytes; the limit is %d", len(q.Command), maxCommand).Hint("put it into a script file and run that")
+	if len(q.Command) > route.MaxCommand {
+		return conch.Errorf(conch.TooLarge, "the command is %d bytes; the limit is %d", len(q.Command), route.MaxCommand).Hint("put it into a script file and run that")
 	}
 	for name, v := range q.Env {
 		if err := conch.CheckEnvName(name); err != nil {
@@ -197,6 +201,10 @@ func (k *Keeper) submit(q conch.ExecRequest, peerPID int, attend bool) (*command
 	}
 	var err error
 	ok := k.do(func() {
+		if k.stopping != nil {
+			err = k.closedError()
+			return
+		}
 		if err = k.admit(c); err != nil {
 			return
 		}
@@ -243,7 +251,7 @@ func (k *Keeper) postExec(w http.ResponseWriter, r *http.Request) {
 		return // it does not want to know any more, and has not been told yes
 	}
 	accept := r.Header.Get("Accept")
-	frames, events := strings.Contains(accept, tapeType), strings.Contains(accept, "text/event-stream")
+	frames, events := strings.Contains(accept, route.TapeType), strings.Contains(accept, route.EventType)
 	c, err := k.submit(q, peer(r), !frames && !events)
 	if err != nil {
 		sendError(w, err)
@@ -251,10 +259,8 @@ func (k *Keeper) postExec(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header()["Conch-Command-Id"] = []string{string(c.id)}
 	switch {
-	case frames:
-		k.streamExec(w, r, c)
-	case events:
-		k.eventsExec(w, r, c)
+	case frames, events:
+		k.tellExec(w, r, c, frames)
 	default:
 		if !k.await(r, c) {
 			k.clientGone(c)
@@ -373,7 +379,7 @@ func (k *Keeper) describeQueued(c *command, pos int) conch.HistoryEntry {
 }
 
 func (k *Keeper) getHistory(w http.ResponseWriter, r *http.Request) {
-	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+	limit := int(route.Int(r, "limit"))
 	list := []conch.HistoryEntry{}
 	ok := k.do(func() {
 		for _, e := range k.index.Entries() {
@@ -400,13 +406,13 @@ func (k *Keeper) getCommand(w http.ResponseWriter, r *http.Request) {
 		sendError(w, err)
 		return
 	}
-	if r.URL.Query().Get("wait") == "" {
+	if !route.Bool(r, "wait") {
 		sendJSON(w, h)
 		return
 	}
-	limit, _ := strconv.ParseInt(r.URL.Query().Get("max_output"), 10, 64)
-	if limit <= 0 || limit > k.limits.result {
-		limit = min(defResult, k.limits.result)
+	limit := route.Int(r, "max_output")
+	if limit == 0 || limit > k.limits.result {
+		limit = min(route.DefResult, k.limits.result)
 	}
 	if live != nil {
 		if k.await(r, live) {
@@ -432,11 +438,9 @@ func (k *Keeper) getCommand(w http.ResponseWriter, r *http.Request) {
 }
 
 func (k *Keeper) postInterrupt(w http.ResponseWriter, r *http.Request) {
-	var body struct {
-		CommandID conch.CommandID `json:"command_id"`
-	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&body); err != nil && !errors.Is(err, io.EOF) {
-		sendError(w, conch.Errorf(conch.InvalidRequest, "not an interrupt request: %v", err))
+	var body conch.InterruptRequest
+	if err := route.Decode(w, r, route.MaxBody, true, &body); err != nil {
+		sendError(w, err)
 		return
 	}
 	if body.CommandID != "" {
@@ -452,23 +456,12 @@ func (k *Keeper) postInterrupt(w http.ResponseWriter, r *http.Request) {
 		sendError(w, k.closedError())
 		return
 	}
-	type answer struct {
-		Interrupted bool            `json:"interrupted"`
-		CommandID   conch.CommandID `json:"command_id,omitempty"`
-		Ended       *conch.Ended    `json:"ended,omitempty"`
-	}
 	if !found {
-		sendJSON(w, answer{})
+		sendJSON(w, conch.Interrupted{})
 		return
 	}
 	rep := <-ch // the ladder has an end
-	sendJSON(w, answer{true, id, &rep})
-}
-
-type endedAnswer struct {
-	OK        bool `json:"ok"`
-	Processes int  `json:"processes"`
-	Verified  bool `json:"verified"`
+	sendJSON(w, conch.Interrupted{Interrupted: true, CommandID: id, Ended: &rep})
 }
 
 func (k *Keeper) postReset(w http.ResponseWriter, r *http.Request) {
@@ -478,7 +471,7 @@ func (k *Keeper) postReset(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rep := <-ch
-	sendJSON(w, endedAnswer{true, rep.Processes, rep.Verified})
+	sendJSON(w, conch.Gone{OK: true, Processes: rep.Processes, Verified: rep.Verified})
 }
 
 func (k *Keeper) postShutdown(w http.ResponseWriter, r *http.Request) {
@@ -488,7 +481,7 @@ func (k *Keeper) postShutdown(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rep := <-ch
-	sendJSON(w, endedAnswer{true, rep.Processes, rep.Verified})
+	sendJSON(w, conch.Gone{OK: true, Processes: rep.Processes, Verified: rep.Verified})
 }
 
 func (k *Keeper) postStdin(w http.ResponseWriter, r *http.Request) {
@@ -510,11 +503,8 @@ func (k *Keeper) postStdin(w http.ResponseWriter, r *http.Request) {
 	}
 	q := r.URL.Query()
 	offset := int64(-1)
-	if s := q.Get("offset"); s != "" {
-		if offset, err = strconv.ParseInt(s, 10, 64); err != nil || offset < 0 {
-			sendError(w, conch.Errorf(conch.InvalidRequest, "bad offset %q", s))
-			return
-		}
+	if q.Has("offset") {
+		offset = route.Int(r, "offset")
 	}
 	ctx, stop := k.present(r)
 	defer stop()
@@ -522,12 +512,26 @@ func (k *Keeper) postStdin(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	k.do(func() { in = live.stdin }) // a second attempt has a new one
-	at, err := in.write(ctx, r.Body, offset, q.Get("close") == "1", live.done)
+	hurry := patient(r, live.done)   // a person may be typing
+	at, err := in.write(ctx, r.Body, offset, route.Bool(r, "close"), live.done)
+	hurry()
 	if err != nil {
-		sendError(w, err)
+		sendError(w, inputError(err, at))
 		return
 	}
-	sendJSON(w, map[string]int64{"offset": at})
+	sendJSON(w, conch.StdinOffset{Offset: at})
+}
+
+// inputError names the ways in which input stops coming.
+func inputError(err error, at int64) error {
+	var e *conch.Error
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, route.ErrSlow):
+		return conch.Errorf(conch.StdinClosed, "the command ended while its input was awaited; it had taken %d bytes", at)
+	}
+	return conch.Errorf(conch.InvalidRequest, "the input was cut off after %d bytes: %v", at, err).Hint("send the rest with offset=%d", at)
 }
 
 // getEnv is the exported environment after the last command.
@@ -537,7 +541,7 @@ func (k *Keeper) getEnv(w http.ResponseWriter, r *http.Request) {
 		sendError(w, k.closedError())
 		return
 	}
-	sendJSON(w, map[string]any{"env": <-ch})
+	sendJSON(w, conch.Environment{Env: <-ch})
 }
 
 func (k *Keeper) environ() map[string]string {
@@ -553,10 +557,6 @@ func (k *Keeper) environ() map[string]string {
 }
 
 func (k *Keeper) getLog(w http.ResponseWriter, r *http.Request) {
-	if f := r.URL.Query().Get("format"); f != "" && f != "labelled" {
-		sendError(w, conch.Errorf(conch.Unsupported, "no log format %q", f).Hint("formats: labelled"))
-		return
-	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	rd := k.tape.NewReader(tape.Cursor{})
 	defer rd.Close()

@@ -74,7 +74,11 @@ type Keeper struct {
 	wakeW int
 	kickR int // what wakes the attendant
 	kickW int
-	forks chan func() // run on the first thread
+	forks chan func()  // run on the first thread
+	conns atomic.Int32 // of clients
+	// Requests that are being answered, and a word when one has been.
+	answering atomic.Int32
+	answered  chan struct{}
 
 	mu         sync.Mutex // guards all that follows; see do
 	polls      uint64     // changes of what must be polled
@@ -142,7 +146,7 @@ func Main(dir, version string) int {
 	debug.SetGCPercent(50)
 	proc.Detach()
 	k := &Keeper{dir: dir, home: filepath.Dir(filepath.Dir(dir)), version: version, log: openLog(dir),
-		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), forks: make(chan func()), dying: map[int]bool{}, procs: map[uint32]*process{}}
+		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), forks: make(chan func()), answered: make(chan struct{}, 1), dying: map[int]bool{}, procs: map[uint32]*process{}}
 	ctl, err := k.open()
 	if err != nil {
 		k.log.Error("keeper cannot start", "err", err)
@@ -163,6 +167,7 @@ func Main(dir, version string) int {
 		case f := <-k.forks:
 			f()
 		case <-ended:
+			k.lastWords()
 			k.controls.close()
 			return 0
 		}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/route"
 	"github.com/conchsh/conch/internal/sock"
 )
 
@@ -205,6 +206,12 @@ func (r *rig) want(text, stdout, stderr, exit string) *conch.Result {
 		r.t.Errorf("%.100q:\n got stdout %q stderr %q exit %s\nwant stdout %q stderr %q exit %s", text, res.Stdout, res.Stderr, code(res), stdout, stderr, exit)
 	}
 	return res
+}
+
+func TestEveryCallHasItsHandler(t *testing.T) {
+	if _, wrong := route.Build(route.Session(), new(Keeper).handlers(), sendError); len(wrong) > 0 {
+		t.Errorf("calls without handler, or handlers without call: %v", wrong)
+	}
 }
 
 func TestExec(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/fault"
+	"github.com/conchsh/conch/internal/route"
 )
 
 // limits are what a session may use; each has an error that names it. The
@@ -109,7 +110,7 @@ func (k *Keeper) checkResult(q *conch.ExecRequest) error {
 			Hint("conch output COMMAND_ID gives the whole stream, however large; %s", raise("result_limit", resultVariable))
 	}
 	if q.MaxOutput == 0 {
-		q.MaxOutput = min(defResult, k.limits.result)
+		q.MaxOutput = min(route.DefResult, k.limits.result)
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (k *Keeper) getLogs(w http.ResponseWriter, r *http.Request) {
 		sendError(w, err)
 		return
 	}
-	k.log.Warn("logs", "process", live.id, "err", err)
+	k.log.Warn("logs", "process", e.N, "err", err)
 	panic(http.ErrAbortHandler) // the client must not take it for whole
 }
 

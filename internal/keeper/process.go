@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -20,6 +19,7 @@ import (
 	"github.com/conchsh/conch/internal/fault"
 	"github.com/conchsh/conch/internal/history"
 	"github.com/conchsh/conch/internal/proc"
+	"github.com/conchsh/conch/internal/route"
 	"github.com/conchsh/conch/internal/shell"
 	"github.com/conchsh/conch/internal/tape"
 )
@@ -88,26 +88,6 @@ func (k *Keeper) postRun(w http.ResponseWriter, r *http.Request) {
 	sendJSON(w, out)
 }
 
-// readJSON reads a body of at most limit bytes into v. An empty body leaves v as it is.
-func readJSON(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit))
-	d.DisallowUnknownFields()
-	err := d.Decode(v)
-	if err == io.EOF {
-		return nil
-	}
-	if err == nil {
-		if _, err = d.Token(); err == io.EOF {
-			return nil
-		}
-		err = errors.New("more than one JSON value")
-	}
-	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return conch.Errorf(conch.TooLarge, "the request has more than %d bytes", large.Limit)
-	}
-	return conch.Errorf(conch.InvalidRequest, "request body: %v", err)
-}
-
 // decodeText undoes the base64 that carries bytes JSON cannot.
 func decodeText(encoding string, command, cwd *string, env map[string]string) error {
 	switch encoding {
@@ -140,11 +120,8 @@ func decodeText(encoding string, command, cwd *string, env map[string]string) er
 }
 
 func decodeRun(w http.ResponseWriter, r *http.Request) (conch.RunRequest, error) {
-	var body struct {
-		conch.RunRequest
-		Encoding string `json:"encoding"`
-	}
-	if err := readJSON(w, r, maxBody, &body); err != nil {
+	var body conch.RunBody
+	if err := route.Decode(w, r, route.MaxExecBody, false, &body); err != nil {
 		return body.RunRequest, err
 	}
 	q := body.RunRequest
@@ -569,15 +546,13 @@ func (k *Keeper) postForget(w http.ResponseWriter, r *http.Request) {
 		sendError(w, k.closedError())
 		return
 	}
-	sendJSON(w, map[string]int{"processes": n})
+	sendJSON(w, conch.Forgotten{Processes: n})
 }
 
 // postSignal ends a process and all it started, or sends one signal to them.
 func (k *Keeper) postSignal(w http.ResponseWriter, r *http.Request) {
-	var body struct {
-		Signal string `json:"signal"`
-	}
-	if err := readJSON(w, r, 64<<10, &body); err != nil {
+	var body conch.SignalRequest
+	if err := route.Decode(w, r, route.MaxBody, true, &body); err != nil {
 		sendError(w, err)
 		return
 	}

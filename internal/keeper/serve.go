@@ -9,12 +9,12 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/route"
 	"github.com/conchsh/conch/internal/sock"
 )
 
@@ -25,13 +25,15 @@ import (
 // much. Handlers are ordinary http.Handlers; requests are parsed by net/http.
 
 const (
-	maxHeader = 64 << 10
 	// drainLimit is how much of a body nobody read is read before the
 	// connection is given up instead.
 	drainLimit = 256 << 10
+	// wordsTime is what answers get at the session's end.
+	wordsTime = 300 * time.Millisecond
 )
 
-// A wire is a client's connection.
+// A wire is a client's connection. Its socket wakes a read now and then, so that one
+// who waits too long for a client can be told from one who may.
 type wire struct {
 	fd   int
 	head []byte
@@ -39,6 +41,12 @@ type wire struct {
 	peer int // pid at the other end, 0 unknown
 	// served: a request has been answered on it
 	served bool
+	// limit is when what is being read must have come.
+	limit time.Time
+	idle  bool // no byte of a request has come yet
+	taken func(n int32)
+	// over, where there is one, ends the waiting for a body nobody wants any more.
+	over <-chan struct{}
 }
 
 func (w *wire) Read(p []byte) (int, error) {
@@ -56,8 +64,11 @@ func (w *wire) Read(p []byte) (int, error) {
 		for {
 			var err error
 			n, err = unix.Read(w.fd, p)
-			if err == unix.EINTR {
+			if err == unix.EINTR || err == unix.EAGAIN && !w.late() {
 				continue
+			}
+			if err == unix.EAGAIN {
+				return 0, route.ErrSlow
 			}
 			if err != nil {
 				return 0, err
@@ -68,10 +79,48 @@ func (w *wire) Read(p []byte) (int, error) {
 	if n == 0 {
 		return 0, io.EOF
 	}
+	if w.idle {
+		w.begun()
+	} else if w.late() { // one byte at a time is not in time either
+		return 0, route.ErrSlow
+	}
 	if w.left >= 0 {
 		w.left -= n
 	}
 	return n, nil
+}
+
+// begun takes note of a request's first byte, idled of there being none. Between the
+// two a request is in our hands, and the keeper's end waits for its answer.
+func (w *wire) begun() {
+	w.idle = false
+	w.limit = time.Now().Add(route.HeaderTime)
+	w.taken(1)
+}
+
+func (w *wire) idled() {
+	if !w.idle {
+		w.idle = true
+		w.taken(-1)
+	}
+}
+
+func (w *wire) late() bool {
+	if w.over != nil {
+		select {
+		case <-w.over:
+			return true
+		default:
+			return false
+		}
+	}
+	return time.Now().After(w.limit)
+}
+
+// glance is how often a read that waits looks at the time.
+func glance(fd int, d time.Duration) {
+	tv := unix.NsecToTimeval(int64(d))
+	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv) // if not, it waits for ever, as it may
 }
 
 func (w *wire) Write(p []byte) (int, error) {
@@ -101,42 +150,103 @@ func (k *Keeper) serveConn(c *sock.Conn, h http.Handler) {
 	if err != nil {
 		return
 	}
-	w := &wire{fd: fd, head: head, peer: pid}
+	w := &wire{fd: fd, head: head, peer: pid, idle: true, taken: func(int32) {}}
 	defer unix.Close(fd)
+	glance(fd, route.HeaderTime)
 	br := bufio.NewReaderSize(w, 16<<10)
 	bw := bufio.NewWriterSize(w, 16<<10)
+	if k.conns.Add(1) > route.KeeperConns {
+		defer k.conns.Add(-1)
+		k.decline(w, bw, conch.Errorf(conch.TooManyClients, "session %s has %d connections, which is its limit", k.spec.Label, route.KeeperConns).
+			Hint("close some; the command was not taken").Retry())
+		return
+	}
+	defer k.conns.Add(-1)
+	w.taken = func(n int32) {
+		k.answering.Add(n)
+		if n < 0 {
+			select {
+			case k.answered <- struct{}{}:
+			default:
+			}
+		}
+	}
+	defer w.idled()
 	for {
-		w.left = maxHeader
+		w.idled()
+		w.left = route.MaxHeader
+		w.limit = time.Now().Add(route.IdleTime)
+		if br.Buffered() > 0 {
+			w.begun()
+		}
 		req, err := http.ReadRequest(br)
 		if err != nil {
-			if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+			switch {
+			case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET), w.idle:
 				return
+			case errors.Is(err, route.ErrSlow):
+				err = route.Slow()
+			case errors.Is(err, errHeader):
+				err = conch.Errorf(conch.HeaderTooLarge, "the request's header is longer than %d bytes", route.MaxHeader)
+			default:
+				err = conch.Errorf(conch.InvalidRequest, "not an HTTP request: %v", err)
 			}
-			e := conch.Errorf(conch.InvalidRequest, "not an HTTP request: %v", err)
-			if errors.Is(err, errHeader) {
-				e = conch.Errorf(conch.TooLarge, "the request's header is longer than %d bytes", maxHeader)
-			}
-			resp := &response{bw: bw, header: http.Header{}, close: true}
-			sendError(resp, e)
-			resp.finish()
+			k.decline(w, bw, err)
+			return
+		}
+		if req.ProtoMajor != 1 {
+			k.decline(w, bw, conch.Errorf(conch.Unsupported, "%s is not spoken here", req.Proto).Hint("conch speaks HTTP/1.1"))
 			return
 		}
 		w.left = -1
+		w.limit = time.Now().Add(route.BodyTime)
 		if !k.serveOne(w, br, bw, req, h) {
 			return
 		}
 	}
 }
 
+// decline answers what is no request, and lets the client read it: a socket that is
+// closed over unread bytes shows it a reset instead.
+func (k *Keeper) decline(w *wire, bw *bufio.Writer, err error) {
+	resp := &response{wire: w, bw: bw, header: http.Header{}, close: true}
+	k.identify(resp.header)
+	sendError(resp, err)
+	resp.finish()
+	w.drain()
+}
+
+// lastWords lets requests be answered when the session has ended, within reason: who
+// does not read keeps nobody.
+func (k *Keeper) lastWords() {
+	t := time.NewTimer(wordsTime)
+	defer t.Stop()
+	for k.answering.Load() > 0 {
+		select {
+		case <-k.answered:
+		case <-t.C:
+			return
+		}
+	}
+}
+
+// drain ends our side and reads what the client still sends, for a moment.
+func (w *wire) drain() {
+	unix.Shutdown(w.fd, unix.SHUT_WR)
+	glance(w.fd, time.Second)
+	w.left, w.idle, w.limit = -1, false, time.Now().Add(time.Second)
+	io.CopyN(io.Discard, w, drainLimit)
+}
+
 // serveOne answers one request and reports whether another may follow.
 func (k *Keeper) serveOne(w *wire, br *bufio.Reader, bw *bufio.Writer, req *http.Request, h http.Handler) (again bool) {
-	body := req.Body
+	body := &upload{ReadCloser: req.Body, whole: req.ContentLength == 0}
 	if req.Header.Get("Expect") == "100-continue" {
-		body = &expected{ReadCloser: body, bw: bw}
+		body.ready = bw
 	}
 	req.Body = body
 	req = req.WithContext(context.WithValue(context.Background(), wireKey{}, w))
-	resp := &response{wire: w, bw: bw, header: http.Header{}, req: req, close: req.Close}
+	resp := &response{wire: w, bw: bw, header: http.Header{}, req: req, body: body, close: req.Close}
 	defer func() {
 		if p := recover(); p != nil {
 			again = false
@@ -146,28 +256,36 @@ func (k *Keeper) serveOne(w *wire, br *bufio.Reader, bw *bufio.Writer, req *http
 		}
 	}()
 	h.ServeHTTP(resp, req)
-	if n, _ := io.CopyN(io.Discard, body, drainLimit); n == drainLimit {
-		resp.close = true
-	}
 	w.served = true
-	return resp.finish() == nil && !resp.close
+	if resp.finish() != nil {
+		return false
+	}
+	if !body.whole { // and the answer has said that the connection ends
+		w.drain()
+		return false
+	}
+	return !resp.close
 }
 
 type wireKey struct{}
 
-// expected sends the go-ahead that a client waits for when the body is wanted.
-type expected struct {
+// An upload is a request's body. It knows whether all of it was read, and sends the
+// go-ahead that some clients wait for when it is wanted.
+type upload struct {
 	io.ReadCloser
-	bw   *bufio.Writer
-	once sync.Once
+	whole bool
+	ready *bufio.Writer // for the go-ahead; nil: sent, or not awaited
 }
 
-func (e *expected) Read(p []byte) (int, error) {
-	e.once.Do(func() {
-		e.bw.WriteString("HTTP/1.1 100 Continue\r\n\r\n")
-		e.bw.Flush()
-	})
-	return e.ReadCloser.Read(p)
+func (u *upload) Read(p []byte) (int, error) {
+	if u.ready != nil {
+		u.ready.WriteString("HTTP/1.1 100 Continue\r\n\r\n")
+		u.ready.Flush()
+		u.ready = nil
+	}
+	n, err := u.ReadCloser.Read(p)
+	u.whole = u.whole || err == io.EOF
+	return n, err
 }
 
 // A response is one answer on its way out.
@@ -176,7 +294,9 @@ type response struct {
 	bw      *bufio.Writer
 	header  http.Header
 	req     *http.Request
+	body    *upload // of req; nil: there is none to be read
 	status  int
+	mute    bool // the status or the method allows no body
 	chunked bool
 	length  int64 // -1: not known
 	wrote   int64
@@ -196,10 +316,11 @@ func (r *response) WriteHeader(status int) {
 			r.length = n
 		}
 	}
-	if r.header.Get("Connection") == "close" {
+	if r.header.Get("Connection") == "close" || r.body != nil && !r.body.whole {
 		r.close = true
 	}
-	if r.length < 0 {
+	r.mute = status == http.StatusNoContent || r.req != nil && r.req.Method == http.MethodHead
+	if r.length < 0 && !r.mute {
 		if r.req != nil && r.req.ProtoAtLeast(1, 1) {
 			r.chunked = true
 			r.header["Transfer-Encoding"] = []string{"chunked"}
@@ -231,8 +352,8 @@ func (r *response) Write(p []byte) (int, error) {
 	if r.length >= 0 && r.wrote > r.length {
 		return 0, http.ErrContentLength
 	}
-	if len(p) == 0 {
-		return 0, nil
+	if len(p) == 0 || r.mute {
+		return len(p), nil
 	}
 	if !r.chunked {
 		return r.bw.Write(p)
@@ -294,10 +415,21 @@ func (r *response) finish() error {
 	if r.chunked {
 		r.bw.WriteString("0\r\n\r\n")
 	}
-	if r.length >= 0 && r.wrote < r.length {
+	if r.length >= 0 && r.wrote < r.length && !r.mute {
 		r.close = true
 	}
 	return r.bw.Flush()
+}
+
+// patient lets a request's body come as slowly as it likes until over is closed. Call
+// the function it gives when the body has been read.
+func patient(r *http.Request, over <-chan struct{}) func() {
+	w, ok := r.Context().Value(wireKey{}).(*wire)
+	if !ok {
+		return func() {}
+	}
+	w.over = over
+	return func() { w.over, w.limit = nil, time.Now().Add(route.BodyTime) }
 }
 
 // peer is the process at the other end of a request's connection, 0 if unknown.

@@ -1,73 +1,18 @@
 package keeper
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"time"
 	"unicode/utf8"
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/history"
+	"github.com/conchsh/conch/internal/route"
 	"github.com/conchsh/conch/internal/tape"
 )
-
-const tapeType = "application/vnd.conch.tape"
-
-// chunk is how much of the tape is handed on at once.
-const chunk = 1 << 20
-
-// follow calls send with the frames of one command, as ranges of the tape's files, from
-// its start to its exit, as they come. A slow reader only makes itself late: it reads
-// the tape, not the command.
-func (k *Keeper) follow(ctx context.Context, c *command, send func(f *os.File, off, n int64) error) error {
-	rd := k.tape.NewReader(c.entry.From)
-	defer rd.Close()
-	exited := false
-	keep := func(f tape.Frame) bool {
-		if f.Command != c.n || exited {
-			return false
-		}
-		if exited = f.Kind == tape.Exit; exited {
-			// The word that it failed goes out instead of its exit.
-			<-c.done
-			return c.failed == nil
-		}
-		return true
-	}
-	for !exited {
-		f, off, n, err := rd.NextRange(keep, chunk)
-		if n > 0 {
-			if err := send(f, off, n); err != nil {
-				return err
-			}
-			continue
-		}
-		if errors.Is(err, tape.ErrGone) {
-			return outputGone(c.id)
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		select {
-		case <-c.done:
-			if c.failed != nil {
-				return c.failed
-			}
-		default:
-		}
-		if err := k.waitTape(ctx, c, rd.Cursor()); err != nil {
-			return err
-		}
-	}
-	return c.failed
-}
 
 func outputGone(id conch.CommandID) error {
 	return conch.Errorf(conch.OutputGone, "part of the output of %s has fallen off the tape, which reached its limit", id).
@@ -75,8 +20,11 @@ func outputGone(id conch.CommandID) error {
 }
 
 // waitTape waits for more tape, or for the command's failure, which may be that
-// there can be no more tape.
+// there can be no more tape. Without a command it waits for tape alone.
 func (k *Keeper) waitTape(ctx context.Context, c *command, at tape.Cursor) error {
+	if c == nil {
+		return k.tape.Wait(ctx, at)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := make(chan struct{})
@@ -111,146 +59,6 @@ func began(ctx context.Context, c *command) error {
 		}
 	}
 	return nil
-}
-
-// streamExec answers with tape frames: the fast way, for our own clients.
-func (k *Keeper) streamExec(w http.ResponseWriter, r *http.Request, c *command) {
-	w.Header().Set("Content-Type", tapeType)
-	ctl := http.NewResponseController(w)
-	ctl.Flush() // the id goes out while the command may still be queued
-	fail := func(err error) {
-		b, _ := json.Marshal(conch.AsError(err).Body())
-		w.Write(tape.AppendFrame(nil, tape.Frame{Time: time.Now().UnixNano(), Command: c.n, Kind: tape.Note, Data: b}))
-	}
-	ctx, stop := k.present(r)
-	defer stop()
-	defer k.clientGone(c)
-	if err := began(ctx, c); err != nil {
-		fail(err)
-		return
-	}
-	if c.entry == nil { // interrupted in the queue
-		b, _ := json.Marshal(history.Exit{Result: *c.result})
-		now := time.Now().UnixNano()
-		w.Write(tape.AppendFrame(nil, tape.Frame{Time: now, Command: c.n, Kind: tape.Exit, Data: b}))
-		return
-	}
-	err := k.follow(ctx, c, w.(*response).sendFile)
-	if err != nil && ctx.Err() == nil {
-		fail(err)
-	}
-}
-
-// clientGone closes the stdin of a command whose starter does not follow it to its end,
-// however that was noticed: nobody else is sure to write to it, and a command that waits
-// for it would hold up the session for ever.
-func (k *Keeper) clientGone(c *command) {
-	if !c.req.OpenStdin {
-		return
-	}
-	select {
-	case <-c.done:
-	default:
-		k.do(func() {
-			if c.stdin != nil {
-				c.stdin.drop()
-			}
-		})
-	}
-}
-
-// eventsExec answers with server-sent events.
-func (k *Keeper) eventsExec(w http.ResponseWriter, r *http.Request, c *command) {
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
-	ctl := http.NewResponseController(w)
-	ctl.Flush()
-	var b bytes.Buffer
-	fail := func(err error) {
-		body, _ := json.Marshal(conch.AsError(err).Body())
-		fmt.Fprintf(w, "event: error\ndata: %s\n\n", body)
-	}
-	ctx, stop := k.present(r)
-	defer stop()
-	defer k.clientGone(c)
-	if err := began(ctx, c); err != nil {
-		fail(err)
-		return
-	}
-	if c.entry == nil {
-		writeEvent(w, "exit", "", exitEvent(c.result, 0, 0))
-		return
-	}
-	started := c.entry.Started.UnixNano()
-	err := k.follow(ctx, c, func(file *os.File, off, n int64) error {
-		b.Reset()
-		d := tape.NewDecoder(io.NewSectionReader(file, off, n))
-		for {
-			f, err := d.Next()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				return err
-			}
-			k.frameEvent(&b, f, c, started)
-		}
-		if _, err := w.Write(b.Bytes()); err != nil {
-			return err
-		}
-		return ctl.Flush()
-	})
-	if err != nil && ctx.Err() == nil {
-		fail(err)
-	}
-}
-
-func (k *Keeper) frameEvent(w io.Writer, f tape.Frame, c *command, started int64) {
-	t := float64(max(0, f.Time-started)) / 1e9
-	ev := conch.Event{Seq: f.Seq, T: t}
-	switch f.Kind {
-	case tape.Start:
-		ev.Type, ev.T, ev.Session, ev.CommandID = "start", 0, k.spec.Label, c.id
-	case tape.Stdout, tape.Stderr:
-		ev.Type = f.Kind.String()
-		ev.Data, ev.Encoding = encodeText(f.Data)
-	case tape.Exit:
-		var ex history.Exit
-		if json.Unmarshal(f.Data, &ex) == nil {
-			writeEvent(w, "exit", fmt.Sprint(f.Seq), exitEvent(&ex.Result, f.Seq, t))
-		}
-		return
-	default:
-		return
-	}
-	writeEvent(w, ev.Type, fmt.Sprint(f.Seq), ev)
-}
-
-func writeEvent(w io.Writer, name, id string, v any) {
-	b, _ := json.Marshal(v)
-	if id != "" {
-		fmt.Fprintf(w, "id: %s\n", id)
-	}
-	fmt.Fprintf(w, "event: %s\ndata: %s\n\n", name, b)
-}
-
-// exitEvent is a result less its streams, as an event.
-func exitEvent(r *conch.Result, seq uint64, t float64) map[string]any {
-	b, _ := json.Marshal(r)
-	m := map[string]any{}
-	_ = json.Unmarshal(b, &m)
-	for _, name := range []string{"stdout", "stderr"} {
-		delete(m, name)
-	}
-	m["type"], m["seq"], m["t"] = "exit", seq, t
-	return m
-}
-
-func encodeText(b []byte) (text, encoding string) {
-	if utf8.Valid(b) {
-		return string(b), "utf-8"
-	}
-	return base64.StdEncoding.EncodeToString(b), "base64"
 }
 
 // part is what a result keeps of one stream: its first and its last bytes.
@@ -365,15 +173,10 @@ func (k *Keeper) getOutput(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	kind := tape.Stdout
-	switch s := r.URL.Query().Get("stream"); s {
-	case "", "stdout":
-	case "stderr":
+	if r.URL.Query().Get("stream") == "stderr" {
 		kind = tape.Stderr
-	default:
-		sendError(w, conch.Errorf(conch.InvalidRequest, "no stream %q", s).Hint("stream is stdout or stderr"))
-		return
 	}
-	follow := r.URL.Query().Get("follow") == "1" && live != nil
+	follow := route.Bool(r, "follow") && live != nil
 	ctx, stop := k.present(r)
 	defer stop()
 	if h.Status == conch.StatusQueued && !follow {
@@ -442,14 +245,18 @@ func (k *Keeper) getTape(w http.ResponseWriter, r *http.Request) {
 		sendError(w, conch.Errorf(conch.InvalidRequest, "bad cursor: %v", err))
 		return
 	}
-	w.Header().Set("Content-Type", tapeType)
 	ctl := http.NewResponseController(w)
 	ctx, stop := k.present(r)
 	defer stop()
 	rd := k.tape.NewReader(from)
 	defer rd.Close()
-	for {
-		raw, err := rd.NextRaw(func(tape.Frame) bool { return true }, chunk)
+	raw, err := rd.NextRaw(nil, chunk)
+	if errors.Is(err, tape.ErrCursor) || errors.Is(err, tape.ErrCorrupt) && !from.IsZero() {
+		sendError(w, conch.Errorf(conch.InvalidRequest, "no frame begins at %v: %v", from, err).Hint("a cursor is what a reader was given before"))
+		return
+	}
+	w.Header().Set("Content-Type", route.TapeType)
+	for ; ; raw, err = rd.NextRaw(nil, chunk) {
 		if len(raw) > 0 {
 			if _, err := w.Write(raw); err != nil {
 				return
@@ -460,7 +267,7 @@ func (k *Keeper) getTape(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 		ctl.Flush()
-		if r.URL.Query().Get("follow") != "1" {
+		if !route.Bool(r, "follow") {
 			return
 		}
 		if err := k.tape.Wait(ctx, rd.Cursor()); err != nil {

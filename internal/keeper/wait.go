@@ -16,6 +16,7 @@ import (
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/logs"
 	"github.com/conchsh/conch/internal/proc"
+	"github.com/conchsh/conch/internal/route"
 	"github.com/conchsh/conch/internal/tape"
 )
 
@@ -27,7 +28,7 @@ const settleAfter = 60 * time.Millisecond
 func (k *Keeper) postWait(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	var q conch.WaitRequest
-	if err := readJSON(w, r, 1<<20, &q); err != nil {
+	if err := route.Decode(w, r, route.MaxBody, true, &q); err != nil {
 		sendError(w, err)
 		return
 	}

@@ -76,7 +76,7 @@ func ParseQuery(v url.Values, accept string) (*Query, error) {
 				q.Grep, err = Compile(s)
 			}
 		case "follow":
-			q.Follow = v.Get(key) == "1"
+			q.Follow = v.Get(key) == "1" || v.Get(key) == "true"
 		default:
 			err = conch.Errorf(conch.InvalidRequest, "unknown parameter %q", key).Hint("stream, since, tail, grep, follow, max_output")
 		}

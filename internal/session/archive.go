@@ -308,3 +308,77 @@ func (a *Archive) Log(w io.Writer) error {
 	defer r.Close()
 	return tape.WriteLabelled(w, r)
 }
+
+// Starts gives a function that tells when a command began, in ns; 0 when that is
+// not known. It reads the tape at its first call.
+func (a *Archive) Starts() func(n uint32) int64 {
+	var x *history.Index
+	return func(n uint32) int64 {
+		if x == nil {
+			if x, _ = a.index(); x == nil {
+				x = history.New(a.Spec.ID, a.Spec.Label)
+			}
+		}
+		if e := x.Get(n); e != nil {
+			return e.Started.UnixNano()
+		}
+		return 0
+	}
+}
+
+// GoneError is what Replay says of a place that has fallen off the tape.
+type GoneError struct{ Oldest uint64 } // the number of the oldest frame there is
+
+func (e *GoneError) Error() string { return "part of the tape has been dropped" }
+
+// Replay calls f with the frames after one of a number: of a command, from its
+// start to its exit, or with n 0 of all. It gives the number of the last frame
+// on the tape, or of the command's exit.
+func (a *Archive) Replay(n uint32, after uint64, f func(tape.Frame) error) (last uint64, err error) {
+	var from tape.Cursor
+	if n != 0 {
+		_, e, err := a.find(n)
+		if err != nil {
+			return 0, err
+		}
+		from = e.From
+	}
+	r, err := a.reader(from)
+	if errors.Is(err, errNoTape) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	if at := r.Find(after + 1); from.Less(at) {
+		r.Again(at)
+	}
+	gone := false
+	for {
+		fr, err := r.Next()
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, tape.ErrCorrupt): // what stands before the damage is still true
+			return last, nil
+		case err != nil:
+			return last, err
+		case gone:
+			return last, &GoneError{fr.Seq}
+		case fr.Kind == tape.Gap:
+			gone = true
+			continue
+		}
+		last = fr.Seq
+		if n != 0 && fr.Command != n {
+			continue
+		}
+		if fr.Seq > after {
+			if err := f(fr); err != nil {
+				return last, err
+			}
+		}
+		if n != 0 && fr.Kind == tape.Exit {
+			return last, nil
+		}
+	}
+}

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// silentLimit is how long a fresh connection may say nothing.
+	// silentLimit is how long a fresh connection may say nothing, unless
+	// Listener.Silence says otherwise.
 	silentLimit = 10 * time.Second
 	// peekSize is what is looked at of a request's first line: enough for
 	// every method and session path; a query may be longer and is not needed.
@@ -37,6 +38,15 @@ type Listener struct {
 	// Refusal is sent to a peer of another user: a whole HTTP response. Set
 	// it before the first Accept.
 	Refusal []byte
+	// Limit bounds the connections that are being decided on or were given
+	// out; 0: none. Those above it are answered with Crowded.
+	Limit   int
+	Crowded []byte
+	// Silence replaces the 10 s.
+	Silence time.Duration
+	// Rewrite is given what is written to a connection with one Write, and may
+	// change it.
+	Rewrite func(p []byte) []byte
 
 	ready chan *net.UnixConn
 	done  chan struct{}
@@ -48,6 +58,7 @@ type Listener struct {
 	started  bool
 	err      error // why accepting ended
 	deciding map[*net.UnixConn]bool
+	held     int // deciding, or given out and not closed
 }
 
 // NewListener sorts what l accepts. route is asked with the first request line
@@ -67,7 +78,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	l.begin()
 	select {
 	case c := <-l.ready:
-		return c, nil
+		return &given{UnixConn: c, l: l}, nil
 	case <-l.done:
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -142,35 +153,93 @@ func (l *Listener) loop() {
 			continue
 		}
 		l.wg.Add(1)
-		go l.decide(c)
+		go l.decide(c, l.hold()) // counted here: goroutines do not start in order
 	}
 }
 
-func (l *Listener) decide(c *net.UnixConn) {
+func (l *Listener) decide(c *net.UnixConn, crowded bool) {
 	defer l.wg.Done()
 	if !l.enter(c) {
 		c.Close()
+		l.release()
+		return
+	}
+	if crowded {
+		l.leave(c)
+		refuse(c, l.Crowded)
+		l.release()
 		return
 	}
 	if _, uid, err := PeerCred(c); err != nil || uid != l.uid {
 		l.leave(c)
 		refuse(c, l.Refusal)
+		l.release()
 		return
 	}
 	line, err := peekLine(c)
 	l.leave(c)
 	if err != nil {
 		c.Close()
+		l.release()
 		return
 	}
 	if l.route != nil && l.route(line, c) {
+		l.release()
 		return
 	}
 	select {
 	case l.ready <- c:
 	case <-l.done:
 		c.Close()
+		l.release()
 	}
+}
+
+// hold counts a connection and says whether that is one too many.
+func (l *Listener) hold() (crowded bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held++
+	return l.Limit > 0 && l.held > l.Limit
+}
+
+func (l *Listener) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held--
+}
+
+// given is a connection that Accept gave out; it counts until it is closed.
+type given struct {
+	*net.UnixConn
+	l    *Listener
+	once sync.Once
+}
+
+func (g *given) Close() error {
+	g.once.Do(g.l.release)
+	return g.UnixConn.Close()
+}
+
+func (g *given) Write(p []byte) (int, error) {
+	if g.l.Rewrite == nil {
+		return g.UnixConn.Write(p)
+	}
+	if _, err := g.UnixConn.Write(g.l.Rewrite(p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Unix is the socket of a connection that Accept gave out, nil if it has none.
+func Unix(c net.Conn) *net.UnixConn {
+	switch c := c.(type) {
+	case *net.UnixConn:
+		return c
+	case *given:
+		return c.UnixConn
+	}
+	return nil
 }
 
 // enter makes c known to end, which cuts its waiting short, and sets the limit
@@ -183,7 +252,11 @@ func (l *Listener) enter(c *net.UnixConn) bool {
 		return false
 	default:
 	}
-	c.SetReadDeadline(time.Now().Add(silentLimit))
+	limit := l.Silence
+	if limit == 0 {
+		limit = silentLimit
+	}
+	c.SetReadDeadline(time.Now().Add(limit))
 	l.deciding[c] = true
 	return true
 }

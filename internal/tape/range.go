@@ -42,3 +42,26 @@ func (r *Reader) NextRange(keep func(Frame) bool, max int64) (f *os.File, off, n
 	}
 	return f, off, n, nil
 }
+
+// Find is where to begin reading for the frame with a sequence number: the
+// beginning of its segment. Where that has been dropped, reading there tells of
+// the gap.
+func (r *Reader) Find(seq uint64) Cursor {
+	at := Cursor{}
+	r.view(func(segs []segment) {
+		for _, s := range segs {
+			if s.first > seq {
+				break
+			}
+			at = Cursor{s.num, segmentHeader}
+		}
+	})
+	return at
+}
+
+// Last is the sequence number of the last frame, 0 when there is none.
+func (t *Tape) Last() uint64 {
+	t.wmu.Lock()
+	defer t.wmu.Unlock()
+	return t.seq - 1
+}

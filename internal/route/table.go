@@ -1,0 +1,245 @@
+package route
+
+import (
+	"net/http"
+
+	"github.com/conchsh/conch"
+)
+
+const (
+	sessionPath = "/v1/sessions/{agent}/{label}"
+	get         = http.MethodGet
+	post        = http.MethodPost
+)
+
+// Daemon are the calls that the daemon answers itself.
+func Daemon() []Route { return append(daemon(), agents()...) }
+
+func daemon() []Route {
+	return []Route{
+		{Name: "health", Method: get, Path: "/healthz", Summary: "Can the daemon do its work? Status 503 says what keeps it.", Media: []string{"text/plain"}},
+		{Name: "metrics", Method: get, Path: "/metrics", Summary: "What is counted, in Prometheus' text form.", Media: []string{"text/plain"}},
+		{Name: "openapi", Method: get, Path: "/openapi.json", Summary: "This description.", Answer: map[string]any{}},
+		{Name: "version", Method: get, Path: "/v1/version", Summary: "Which conch this is.", Answer: conch.VersionInfo{}},
+		{Name: "status", Method: get, Path: "/v1/status", Summary: "How the daemon is.", Answer: conch.StatusInfo{}},
+		{Name: "doctor", Method: get, Path: "/v1/doctor", Summary: "Look at everything conch stands on.",
+			Query: []Param{{Name: "deep", Type: Boolean, Doc: "Read every byte of every tape."}}, Answer: conch.Checkup{}},
+		{Name: "sessions", Method: get, Path: "/v1/sessions", Summary: "The open sessions of all agents.", Answer: []conch.SessionInfo{}},
+		{Name: "new", Method: post, Path: "/v1/sessions", Summary: "Make a session and start its keeper.",
+			Body: conch.NewRequest{}, Answer: conch.SessionInfo{},
+			Errors: []conch.Kind{conch.InvalidLabel, conch.InvalidAgent, conch.InvalidEnv, conch.LabelTaken, conch.AgentNotFound, conch.SessionNotFound, conch.NotRunning, conch.ShellFailed}},
+		{Name: "close", Method: post, Path: sessionPath + "/close", Summary: "End a session for good, with every process in it.",
+			Answer: conch.Gone{}, Errors: missing()},
+		{Name: "prune", Method: post, Path: "/v1/prune", Summary: "Remove what closed sessions left on disk, and take ended processes off the lists.",
+			Body: conch.PruneRequest{}, Answer: conch.Pruned{}, Errors: []conch.Kind{conch.NotRunning}},
+		{Name: "processes", Method: get, Path: "/v1/processes", Summary: "The background processes of all open sessions, oldest first.", Answer: []conch.Process{}, Errors: []conch.Kind{conch.NotRunning}},
+		{Name: "import", Method: post, Path: "/v1/import", Summary: "Keep a labelled log, the body, as a closed session.",
+			Detail: "The log may be larger than memory. When it fails nothing is kept.",
+			Query: []Param{
+				{Name: "agent", Type: String, Doc: "Whose session; default me."},
+				{Name: "label", Type: String, Doc: "A label that no session has or had; default the lowest free imported:N."},
+			},
+			Upload: true, Answer: conch.Imported{},
+			Errors: []conch.Kind{conch.InvalidLabel, conch.InvalidAgent, conch.AgentNotFound, conch.LabelTaken, conch.NotRunning}},
+		{Name: "shutdown", Method: post, Path: "/v1/shutdown", Summary: "Make the daemon leave.",
+			Detail: "Sessions go on; with all they are closed first.", Body: conch.ShutdownRequest{}, Optional: true, Answer: conch.Gone{}},
+	}
+}
+
+// agents are the calls about agents.
+func agents() []Route {
+	caller := []Param{
+		{Name: "agent", Type: String, Doc: "The agent that the caller names, if it does."},
+		{Name: "harness", Type: String, Doc: "The id that the caller's harness has for its session."},
+		{Name: "dir", Type: String, Doc: "The directory that the caller is in."},
+	}
+	none := []conch.Kind{conch.InvalidAgent, conch.AgentNotFound, conch.AgentLocked, conch.InvalidKey}
+	agent := func(name, path, summary string, body any, kinds ...conch.Kind) Route {
+		return Route{Name: name, Method: post, Path: "/v1/agents" + path, Summary: summary, Body: body, Optional: true,
+			Answer: conch.AgentInfo{}, Errors: append(none[:len(none):len(none)], kinds...)}
+	}
+	export := agent("exportAgent", "/{name}/export", "The key file, secret and all, sealed with the passphrase if there is one.", conch.PassphraseRequest{}, conch.WrongPassphrase)
+	export.Answer = map[string]any{}
+	unassign := agent("unassignAgent", "/unassign", "Take back an assignment.", conch.Assignment{})
+	unassign.Answer = conch.Unassigned{}
+	return []Route{
+		{Name: "whoami", Method: get, Path: "/v1/whoami", Summary: "The agent and session of a caller.",
+			Query:  append(caller[:3:3], Param{Name: "label", Type: String, Doc: "The session the caller is in."}),
+			Answer: conch.WhoAmI{}, Errors: append(none[:len(none):len(none)], conch.InvalidLabel)},
+		{Name: "agents", Method: get, Path: "/v1/agents", Summary: "All agents, and which is active for a caller.",
+			Query: caller, Answer: []conch.AgentInfo{}, Errors: none},
+		agent("newAgent", "", "Make an agent.", conch.NewAgentRequest{}, conch.AgentExists, conch.LabelTaken),
+		agent("importAgent", "/import", "Keep an exported key.", conch.ImportAgentRequest{}, conch.AgentExists, conch.LabelTaken),
+		unassign,
+		agent("useAgent", "/{name}/use", "Work as it wherever nothing else is assigned.", nil),
+		agent("assignAgent", "/{name}/assign", "Work as it in a place.", conch.Assignment{}),
+		export,
+		agent("unlockAgent", "/{name}/unlock", "Open a sealed key, until the daemon leaves.", conch.PassphraseRequest{}, conch.WrongPassphrase),
+		agent("lockAgent", "/{name}/lock", "Forget an opened key again.", nil),
+	}
+}
+
+// Session are the calls that a session's keeper answers. Of a closed session the
+// daemon still answers those that Archived allows.
+func Session() []Route {
+	list := []Route{
+		{Name: "session", Method: get, Path: sessionPath, Summary: "One open session.", Answer: conch.SessionInfo{}, Errors: missing()},
+		{Name: "exec", Method: post, Path: sessionPath + "/exec", Summary: "Run a command in the session's shell.",
+			Detail: "What comes back depends on Accept: the result, events as they happen, or frames of the tape. " +
+				"The header Conch-Command-Id comes at once, even while the command is queued. A command goes on when its client leaves.",
+			Query: []Param{
+				{Name: "create", Type: Boolean, Doc: "Make the session if there is none."},
+				{Name: "cwd", Type: String, Doc: "Where a session that is made starts: an absolute path."},
+			},
+			Body: conch.ExecBody{}, MaxBody: MaxExecBody, Answer: conch.Result{}, Media: []string{EventType, TapeType},
+			Errors: append(missing(), conch.InvalidCommand, conch.InvalidEnv, conch.SessionBusy, conch.QueueFull, conch.QueueTimeout, conch.ShellFailed, conch.OutputGone)},
+		{Name: "history", Method: get, Path: sessionPath + "/history", Summary: "The session's commands, oldest first.",
+			Query:  []Param{{Name: "limit", Type: Integer, Doc: "Only the last so many; 0: all."}},
+			Answer: []conch.HistoryEntry{}, Errors: missing()},
+		{Name: "interrupt", Method: post, Path: sessionPath + "/interrupt", Summary: "End what runs, or one command, running or queued.",
+			Body: conch.InterruptRequest{}, Optional: true, Answer: conch.Interrupted{}, Errors: append(missing(), conch.CommandNotFound)},
+		{Name: "reset", Method: post, Path: sessionPath + "/reset", Summary: "End the shell and all its processes; start a clean one.",
+			Answer: conch.Gone{}, Errors: missing()},
+		{Name: "keeperShutdown", Method: post, Path: sessionPath + "/shutdown", Summary: "For the daemon: end the keeper.",
+			Detail: "close is what clients want.", Answer: conch.Gone{}, Errors: missing()},
+		{Name: "events", Method: get, Path: sessionPath + "/events", Summary: "What happens in the session, all commands, as events.",
+			Detail: resume + " It follows until the session ends.",
+			Query: []Param{after(),
+				{Name: "live", Type: Boolean, Doc: "Begin with what comes next instead of the beginning."},
+				{Name: "follow", Type: Boolean, Doc: "0: end where the tape ends now."},
+			},
+			Header: []Param{lastEventID()}, Media: []string{EventType, TapeType}, Empty: "nothing is left to tell of a session that is closed",
+			Errors: append(missing(), conch.OutputGone)},
+		{Name: "tape", Method: get, Path: sessionPath + "/tape", Summary: "Frames of the tape.",
+			Query: []Param{
+				{Name: "from", Type: String, Doc: "A cursor, SEGMENT.OFFSET; default the beginning."},
+				{Name: "follow", Type: Boolean, Doc: "Go on as frames are added."},
+			},
+			Media: []string{TapeType}, Errors: append(missing(), conch.OutputGone)},
+		{Name: "log", Method: get, Path: sessionPath + "/log", Summary: "The session's whole output as a labelled log.",
+			Query: []Param{{Name: "format", Type: String, Enum: []string{"labelled"}, Doc: "The only one there is."}},
+			Media: []string{BytesType}, Errors: append(missing(), conch.OutputGone)},
+		{Name: "env", Method: get, Path: sessionPath + "/env", Summary: "The exported variables of the session's shell.",
+			Answer: conch.Environment{}, Errors: missing()},
+		{Name: "stats", Method: get, Path: sessionPath + "/stats", Summary: "For the daemon: what the session has counted.",
+			Answer: map[string]any{}, Errors: missing()},
+	}
+	list = append(list, processes()...)
+	for _, r := range append(command(), process()...) {
+		byID, inSession := r, r
+		byID.Path = "/v1" + r.Path
+		inSession.Path = sessionPath + r.Path
+		inSession.Name = "session" + string(r.Name[0]-'a'+'A') + r.Name[1:]
+		list = append(list, byID, inSession)
+	}
+	return list
+}
+
+// command are the calls about one command. Each has two paths: by the id alone,
+// which is enough, and in its session, which a client's pooled connection needs.
+func command() []Route {
+	lost := append(missing(), conch.CommandNotFound, conch.OutputGone)
+	return []Route{
+		{Name: "command", Method: get, Path: "/commands/{id}", Summary: "One command, or its result.",
+			Detail: "Without wait the answer is an entry of the history, with it the result, once there is one.",
+			Query: []Param{
+				{Name: "wait", Type: Boolean, Doc: "Wait for the command's end and answer its result."},
+				{Name: "max_output", Type: Integer, Max: MaxResult, Doc: "Bytes of each stream in the result, first and last half; 0: 1 MiB."},
+			},
+			Answer: Either{conch.HistoryEntry{}, conch.Result{}}, Errors: append(lost, conch.QueueTimeout, conch.ShellFailed)},
+		{Name: "output", Method: get, Path: "/commands/{id}/output", Summary: "One stream of a command, whole.",
+			Query: []Param{
+				{Name: "stream", Type: String, Enum: []string{"stdout", "stderr"}, Doc: "Default stdout."},
+				{Name: "follow", Type: Boolean, Doc: "Go on until the command's end."},
+			},
+			Media: []string{BytesType}, Errors: append(lost, conch.QueueTimeout, conch.ShellFailed)},
+		{Name: "commandEvents", Method: get, Path: "/commands/{id}/events", Summary: "What a command does and did, as events.",
+			Detail: resume + " It follows until the command's exit, which is the last event.",
+			Query:  []Param{after()}, Header: []Param{lastEventID()}, Media: []string{EventType, TapeType},
+			Empty: "nothing is left to tell: the command's exit came before", Errors: lost},
+		{Name: "stdin", Method: post, Path: "/commands/{id}/stdin", Summary: "Write to the stdin of a command that was started with open_stdin.",
+			Query:  stdinQuery(),
+			Upload: true, Answer: conch.StdinOffset{}, Errors: append(lost, conch.StdinClosed, conch.QueueTimeout, conch.ShellFailed)},
+	}
+}
+
+// processes are the calls about a session's background processes.
+func processes() []Route {
+	return []Route{
+		{Name: "run", Method: post, Path: sessionPath + "/run", Summary: "Start a command in the background, in the session's current state.",
+			Detail: "The answer comes when it is on record. It goes on without client and daemon.",
+			Query: []Param{
+				{Name: "create", Type: Boolean, Doc: "Make the session if there is none."},
+				{Name: "cwd", Type: String, Doc: "Where a session that is made starts: an absolute path."},
+			},
+			Body: conch.RunBody{}, MaxBody: MaxExecBody, Answer: conch.Process{},
+			Errors: append(missing(), conch.InvalidCommand, conch.InvalidEnv, conch.NameTaken, conch.LimitReached, conch.ShellFailed)},
+		{Name: "sessionProcesses", Method: get, Path: sessionPath + "/processes", Summary: "The session's background processes, oldest first.",
+			Answer: []conch.Process{}, Errors: missing()},
+		{Name: "forget", Method: post, Path: sessionPath + "/processes/prune", Summary: "Take the session's ended processes off the list.",
+			Answer: conch.Forgotten{}, Errors: missing()},
+	}
+}
+
+// process are the calls about one process; each has two paths, like those about a
+// command.
+func process() []Route {
+	lost := append(missing(), conch.ProcessNotFound, conch.CommandNotFound, conch.OutputGone)
+	return []Route{
+		{Name: "process", Method: get, Path: "/processes/{id}", Summary: "One process.", Answer: conch.Process{}, Errors: lost},
+		{Name: "logs", Method: get, Path: "/processes/{id}/logs", Summary: "What a process wrote.",
+			Detail: "What comes back depends on Accept: bytes, both streams in the order of their arrival; frames of the tape; or a page of JSON with a cursor to go on from.",
+			Query: []Param{
+				{Name: "stream", Type: String, Enum: []string{"stdout", "stderr"}, Doc: "Default both."},
+				{Name: "since", Type: Integer, Doc: "Only what follows this cursor."},
+				{Name: "tail", Type: Integer, Max: 1_000_000, Doc: "Only so many of the last lines."},
+				{Name: "grep", Type: String, Doc: "Only lines that match this regular expression (RE2)."},
+				{Name: "follow", Type: Boolean, Doc: "Go on until the process ends."},
+				{Name: "max_output", Type: Integer, Max: MaxResult, Doc: "About how many bytes a page has; 0: 1 MiB."},
+			},
+			Answer: conch.LogPage{}, Media: []string{BytesType, TapeType}, Errors: lost},
+		{Name: "wait", Method: post, Path: "/processes/{id}/wait", Summary: "Wait for the first of several things to happen to a process.",
+			Body: conch.WaitRequest{}, Optional: true, Answer: conch.WaitResult{}, Errors: lost},
+		{Name: "signal", Method: post, Path: "/processes/{id}/signal", Summary: "End a process and all that it started, or send them a signal.",
+			Body: conch.SignalRequest{}, Optional: true, Answer: conch.Killed{}, Errors: append(lost, conch.ProcessEnded)},
+		{Name: "processStdin", Method: post, Path: "/processes/{id}/stdin", Summary: "Write to a process's stdin.",
+			Query: stdinQuery(), Upload: true, Answer: conch.StdinOffset{}, Errors: append(lost, conch.StdinClosed)},
+	}
+}
+
+func stdinQuery() []Param {
+	return []Param{
+		{Name: "offset", Type: Integer, Doc: "Where in the input these bytes stand: what was taken before is skipped, so a write can be sent again."},
+		{Name: "close", Type: Boolean, Doc: "The input ends with these bytes."},
+	}
+}
+
+// Either is an answer of one type or the other.
+type Either [2]any
+
+// Archived says whether a call of Session can be answered for a closed session.
+func Archived(name string) bool {
+	switch name {
+	case "history", "log", "events", "sessionProcesses", "process", "sessionProcess", "logs", "sessionLogs", "wait", "sessionWait", "signal", "sessionSignal",
+		"command", "sessionCommand", "output", "sessionOutput", "commandEvents", "sessionCommandEvents":
+		return true
+	}
+	return false
+}
+
+const resume = "Each event's id is its number on the tape; after (or Last-Event-ID) goes on behind one. " +
+	"What has fallen off the tape is told by an event named error with the code output_gone, whose id is where to go on. " +
+	"A comment comes every 15 s when nothing else does."
+
+func after() Param {
+	return Param{Name: "after", Type: Integer, Doc: "The number of the last event that was seen; it goes before Last-Event-ID."}
+}
+
+func lastEventID() Param {
+	return Param{Name: "Last-Event-ID", Type: Integer, Doc: "The number of the last event that was seen, as browsers send it."}
+}
+
+// missing are the ways in which a session is not there to answer.
+func missing() []conch.Kind {
+	return []conch.Kind{conch.InvalidLabel, conch.InvalidAgent, conch.AgentNotFound, conch.SessionNotFound, conch.SessionClosed, conch.NotRunning}
+}

@@ -51,6 +51,11 @@ type RunRequest struct {
 	Env map[string]string `json:"env,omitempty"`
 	// NoStdin gives it an empty stdin instead of one that can be written to.
 	NoStdin bool `json:"no_stdin,omitempty"`
+	// Notify is the address of a mailbox: a label, or agent/label. A message is
+	// put there when the process ends, and with NotifyLog, a regular expression,
+	// when its output first matches.
+	Notify    string `json:"notify,omitempty"`
+	NotifyLog string `json:"notify_log,omitempty"`
 }
 
 // A Process is one background command, as `ps --json` lists it.
@@ -76,6 +81,9 @@ type Process struct {
 	// While it runs: as of now, of what is there.
 	CPUMS      float64 `json:"cpu_ms"`
 	PeakMemory int64   `json:"peak_memory_bytes"`
+	// Notify is who is told of its end, NotifyLog what else they are told of.
+	Notify    string `json:"notify,omitempty"`
+	NotifyLog string `json:"notify_log,omitempty"`
 }
 
 // Conditions a wait can end by.

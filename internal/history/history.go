@@ -33,6 +33,9 @@ type Process struct {
 	Name string `json:"name,omitempty"`
 	PID  int    `json:"pid"`
 	Cwd  string `json:"cwd"`
+	// Notify and NotifyLog are as in a conch.RunRequest.
+	Notify    string `json:"notify,omitempty"`
+	NotifyLog string `json:"notify_log,omitempty"`
 }
 
 // Used is what an Exit frame says a process used.
@@ -274,6 +277,7 @@ func (x *Index) DescribeProcess(e *Entry, agent string, text func(*Entry) string
 	p := conch.Process{
 		ProcessID: conch.NewCommandID(x.id, e.N), Name: e.Process.Name, Agent: agent, Session: x.label, Command: e.Text,
 		Status: conch.ProcessRunning, PID: e.Process.PID, StartedAt: e.Started, Cwd: e.Process.Cwd, StdoutBytes: e.Out, StderrBytes: e.Err,
+		Notify: e.Process.Notify, NotifyLog: e.Process.NotifyLog,
 	}
 	if e.Long && text != nil {
 		p.Command = text(e)

@@ -186,7 +186,7 @@ func (k *Keeper) spawn(q conch.RunRequest) (*process, error) {
 	}
 	k.next++
 	begin := history.Start{Command: q.Command, CommandID: c.id, Session: k.spec.Label, Cwd: q.Cwd,
-		Process: &history.Process{Name: q.Name, PID: p.self.PID, Cwd: cwd}}
+		Process: &history.Process{Name: q.Name, PID: p.self.PID, Cwd: cwd, Notify: q.Notify, NotifyLog: q.NotifyLog}}
 	payload, _ := json.Marshal(begin)
 	started := time.Now()
 	at, err := k.record(tape.Frame{Time: started.UnixNano(), Command: c.n, Kind: tape.Start, Data: payload})

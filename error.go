@@ -73,7 +73,8 @@ func Kinds() []Kind {
 		WrongPassphrase, CommandNotFound, ProcessNotFound, ProcessEnded, NameTaken,
 		LimitReached, CommandTimeout, QueueTimeout,
 		QueueFull, StdinClosed, OutputGone, StorageFull, HomeUnusable, AlreadyRunning, VersionMismatch, Damaged, Unresponsive, InvalidConfig,
-		NotRunning, PermissionDenied, Unsupported, ShellFailed, Internal,
+		NotRunning, PermissionDenied, Unsupported, ShellFailed, LabelNotFound, MessageNotFound, MessageConflict,
+		MessageRefused, NotOwner, StoreDamaged, Internal,
 	}
 }
 
@@ -145,7 +146,7 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusForbidden
 	case VersionMismatch:
 		return http.StatusUpgradeRequired
-	case StorageFull:
+	case StorageFull, StoreDamaged:
 		return http.StatusInsufficientStorage
 	case NotRunning, Unresponsive, InvalidConfig, TooManyClients:
 		return http.StatusServiceUnavailable

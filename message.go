@@ -81,9 +81,9 @@ const (
 
 // SendRequest asks for a message to be sent. Agent and Session are the sender's.
 type SendRequest struct {
-	Agent   string `json:"agent"`
-	Session string `json:"session"`
-	To      string `json:"to"` // label, agent/label, agent, or an address with or without /label
+	Agent   string `json:"agent,omitempty"`   // empty: the one that works everywhere
+	Session string `json:"session,omitempty"` // empty: main
+	To      string `json:"to"`                // label, agent/label, agent, or an address with or without /label
 	Text    string `json:"text"`
 	// ID makes a repeated send the same message. Empty: one is made.
 	ID        string `json:"id,omitempty"`
@@ -92,6 +92,65 @@ type SendRequest struct {
 	ExpiresMS int64  `json:"expires_ms,omitempty"` // 0: never
 	Policy    Policy `json:"policy,omitempty"`     // empty: the recipient's
 	Auto      bool   `json:"auto,omitempty"`       // written by a program on its own
+}
+
+// ReplyRequest answers a message of the session's inbox. Agent and Session are
+// as in a SendRequest, and so are the others.
+type ReplyRequest struct {
+	Agent     string `json:"agent,omitempty"`
+	Session   string `json:"session,omitempty"`
+	Text      string `json:"text"`
+	ID        string `json:"id,omitempty"`
+	Role      string `json:"role,omitempty"`
+	ExpiresMS int64  `json:"expires_ms,omitempty"`
+	Auto      bool   `json:"auto,omitempty"`
+}
+
+// AskRequest sends a message and waits for its answer.
+type AskRequest struct {
+	SendRequest
+	TimeoutMS int64 `json:"timeout_ms,omitempty"` // 0: no limit
+}
+
+// InboxRequest fetches a session's messages.
+type InboxRequest struct {
+	Agent   string `json:"agent,omitempty"`
+	Session string `json:"session,omitempty"`
+	Peek    bool   `json:"peek,omitempty"`  // show all, and lease nothing
+	Limit   int    `json:"limit,omitempty"` // 0: as many as one answer holds
+}
+
+// AckRequest says that messages of a session's inbox are done with.
+type AckRequest struct {
+	Agent   string   `json:"agent,omitempty"`
+	Session string   `json:"session,omitempty"`
+	IDs     []string `json:"ids"`
+}
+
+// Acked answers it.
+type Acked struct {
+	OK bool `json:"ok"`
+}
+
+// PolicyInfo is what an agent does with mail that names no session.
+type PolicyInfo struct {
+	Agent  string `json:"agent,omitempty"`
+	Policy Policy `json:"policy"`
+}
+
+// PriorityRequest sets a session's priority.
+type PriorityRequest struct {
+	Agent    string `json:"agent,omitempty"`
+	Session  string `json:"session"`
+	Priority int    `json:"priority"`
+}
+
+// BusyRequest says whether the client of a presence is at work.
+type BusyRequest struct {
+	Agent  string `json:"agent"`
+	Label  string `json:"label"`
+	Holder int64  `json:"holder"`
+	Busy   bool   `json:"busy"`
 }
 
 // SentMessage is what `send --json` prints.
@@ -140,19 +199,22 @@ type ReceiptEntry struct {
 
 // Asked is what `ask --json` prints.
 type Asked struct {
-	Sent struct {
-		ID        string  `json:"id"`
-		To        string  `json:"to"`
-		ToSession *string `json:"to_session"`
-	} `json:"sent"`
-	Reply    *InboxEntry `json:"reply"`
-	TimedOut bool        `json:"timed_out"`
+	Sent     AskedMessage `json:"sent"`
+	Reply    *InboxEntry  `json:"reply"`
+	TimedOut bool         `json:"timed_out"`
+}
+
+// AskedMessage is the question.
+type AskedMessage struct {
+	ID        string  `json:"id"`
+	To        string  `json:"to"`
+	ToSession *string `json:"to_session"`
 }
 
 // AwaitRequest asks for the next message of an inbox, now or when it comes.
 type AwaitRequest struct {
-	Agent     string `json:"agent"`
-	Session   string `json:"session"`
+	Agent     string `json:"agent,omitempty"`
+	Session   string `json:"session,omitempty"`
 	From      string `json:"from,omitempty"`        // as To of a SendRequest
 	InReplyTo string `json:"in_reply_to,omitempty"` // only replies to this message
 	TimeoutMS int64  `json:"timeout_ms,omitempty"`  // 0: no limit
@@ -192,7 +254,7 @@ type MailEvent struct {
 // PresenceRequest says that a client works as a session from now on, for as
 // long as its connection and its process live.
 type PresenceRequest struct {
-	Agent string `json:"agent"`
+	Agent string `json:"agent,omitempty"`
 	// Label is the one wanted. A claim may get another; joining may not.
 	Label string `json:"label,omitempty"`
 	// Claim takes a label that no live session has. Otherwise the session of

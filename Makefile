@@ -30,7 +30,7 @@ bench: build ## measure against plain bash in the same run; writes bench-out/ben
 	bin/conch bench --out bench-out/bench.json
 
 .PHONY: soak
-soak: build ## the long runs: 10,000 times seq under load, 1 GB through exec
+soak: build ## the long runs: seq under load, 1 GB through exec, mail and labels under kills
 	CGO_ENABLED=0 CONCH_SOAK=1 $(GO) test -count=1 -timeout 60m -run 'Soak' ./internal/conchtest
 
 .PHONY: fuzz

@@ -55,6 +55,12 @@ const (
 	Damaged          Kind = "damaged"
 	Unresponsive     Kind = "daemon_unresponsive"
 	InvalidConfig    Kind = "invalid_config"
+	LabelNotFound    Kind = "label_not_found"
+	MessageNotFound  Kind = "message_not_found"
+	MessageConflict  Kind = "message_conflict"
+	MessageRefused   Kind = "message_refused"
+	NotOwner         Kind = "not_owner"
+	StoreDamaged     Kind = "store_damaged"
 	Internal         Kind = "internal"
 )
 
@@ -67,7 +73,8 @@ func Kinds() []Kind {
 		WrongPassphrase, CommandNotFound, ProcessNotFound, ProcessEnded, NameTaken,
 		LimitReached, CommandTimeout, QueueTimeout,
 		QueueFull, StdinClosed, OutputGone, StorageFull, HomeUnusable, AlreadyRunning, VersionMismatch, Damaged, Unresponsive, InvalidConfig,
-		NotRunning, PermissionDenied, Unsupported, ShellFailed, Internal,
+		NotRunning, PermissionDenied, Unsupported, ShellFailed, LabelNotFound, MessageNotFound, MessageConflict,
+		MessageRefused, NotOwner, StoreDamaged, Internal,
 	}
 }
 
@@ -125,9 +132,9 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusMethodNotAllowed
 	case UnsupportedMedia:
 		return http.StatusUnsupportedMediaType
-	case SessionNotFound, CommandNotFound, ProcessNotFound, AgentNotFound, RouteNotFound:
+	case SessionNotFound, CommandNotFound, ProcessNotFound, AgentNotFound, RouteNotFound, LabelNotFound, MessageNotFound:
 		return http.StatusNotFound
-	case SessionBusy, LabelTaken, NameTaken, StdinClosed, ProcessEnded, AlreadyRunning, AgentExists:
+	case SessionBusy, LabelTaken, NameTaken, StdinClosed, ProcessEnded, AlreadyRunning, AgentExists, MessageConflict, NotOwner:
 		return http.StatusConflict
 	case SessionClosed, OutputGone:
 		return http.StatusGone
@@ -135,11 +142,11 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusRequestTimeout
 	case QueueFull, LimitReached:
 		return http.StatusTooManyRequests
-	case PermissionDenied, AgentLocked, WrongPassphrase:
+	case PermissionDenied, AgentLocked, WrongPassphrase, MessageRefused:
 		return http.StatusForbidden
 	case VersionMismatch:
 		return http.StatusUpgradeRequired
-	case StorageFull:
+	case StorageFull, StoreDamaged:
 		return http.StatusInsufficientStorage
 	case NotRunning, Unresponsive, InvalidConfig, TooManyClients:
 		return http.StatusServiceUnavailable

@@ -98,6 +98,7 @@ func parts() []part {
 		{"exec", (*run).exec},
 		{"tmux", (*run).tmux},
 		{"new", (*run).newSession},
+		{"mail", (*run).mail},
 		{"daemon", (*run).daemon},
 		{"memory", (*run).memory},
 		{"crowd", (*run).crowd},

@@ -121,6 +121,9 @@ type call struct {
 	body        any // nil, []byte as it is, or a value sent as JSON
 	accept      string
 	anyVersion  bool // neither side minds which protocol the other speaks
+	// again, if set, makes the body anew for another try after a connection
+	// that ended without an answer: doing it twice is doing it once.
+	again func() any
 }
 
 // daemonURL is for what the daemon answers itself.
@@ -181,8 +184,13 @@ func (c *Client) do(ctx context.Context, k call) (*http.Response, error) {
 		// what only reads may be asked again: a keeper that died while we
 		// waited for a result has left a record of it.
 		unread := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-		ended := k.method == http.MethodGet && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF))
+		ended := (k.method == http.MethodGet || k.again != nil) && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF))
 		if tries < 5 && (unread || ended) {
+			if k.again != nil {
+				if body, err = json.Marshal(k.again()); err != nil {
+					return nil, conch.Errorf(conch.InvalidRequest, "cannot encode the request: %v", err)
+				}
+			}
 			continue
 		}
 		if err != nil {

@@ -78,12 +78,13 @@ func TestBench(t *testing.T) {
 	for _, name := range []string{
 		"exec-true", "exec-true-fork", "exec-true-fresh", "exec-true-fresh-fork", "exec-echo", "exec-assign", "exec-cli",
 		"exec-true-tmux", "new-session", "daemon-start", "daemon-memory", "session-memory", "stream", "stream-cli", "stream-memory", "seq",
+		"mail-send", "mail-read", "mail-rate",
 	} {
 		if _, ok := rows[name]; !ok {
 			t.Errorf("no row %s", name)
 		}
 	}
-	for name, of := range map[string]int64{"stream": 1_000_000, "stream-cli": 1_000_000, "seq": 8} {
+	for name, of := range map[string]int64{"stream": 1_000_000, "stream-cli": 1_000_000, "seq": 8, "mail-rate": 64} {
 		row := rows[name]
 		if row.Got == nil || row.Of == nil || *row.Got != of || *row.Of != of {
 			t.Errorf("%s: got %v of %v, want %d", name, row.Got, row.Of, of)

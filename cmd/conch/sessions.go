@@ -56,10 +56,19 @@ func newSessions(a *app) *cobra.Command {
 func doing(s conch.SessionInfo) string {
 	state := "idle"
 	switch {
+	case s.ID == "" && s.Live && s.Busy:
+		state = "mailbox, busy"
+	case s.ID == "" && s.Live:
+		state = "mailbox, live"
+	case s.ID == "":
+		state = "mailbox, away"
 	case s.KeeperPID == 0:
 		state = "asleep"
 	case s.Busy:
 		state = "busy"
+	}
+	if s.Mail > 0 {
+		state += ", " + plural(s.Mail, "message", "messages")
 	}
 	if s.Queue > 0 {
 		state += fmt.Sprintf(", %d queued", s.Queue)

@@ -51,7 +51,10 @@ func New(h *host.Host) http.Handler {
 // handlers are the functions of the calls that the daemon answers, by the names
 // that package route has for them.
 func (s *server) handlers() map[string]http.HandlerFunc {
-	list := map[string]http.HandlerFunc{"import": s.importLog, "openapi": s.openapi, "health": s.healthz, "metrics": s.metrics}
+	list := map[string]http.HandlerFunc{
+		"import": s.importLog, "openapi": s.openapi, "health": s.healthz, "metrics": s.metrics,
+		"mailEvents": s.mailEvents, "presence": s.presence,
+	}
 	for name, f := range map[string]func(*http.Request) (any, error){
 		"version":       s.version,
 		"status":        s.status,
@@ -72,6 +75,19 @@ func (s *server) handlers() map[string]http.HandlerFunc {
 		"exportAgent":   s.exportAgent,
 		"unlockAgent":   s.unlockAgent,
 		"lockAgent":     s.lockAgent,
+		"send":          s.send,
+		"inbox":         s.inbox,
+		"ack":           s.ack,
+		"reply":         s.reply,
+		"ask":           s.ask,
+		"await":         s.await,
+		"receipts":      s.receipts,
+		"thread":        s.thread,
+		"search":        s.search,
+		"policy":        s.policy,
+		"setPolicy":     s.setPolicy,
+		"setPriority":   s.setPriority,
+		"busy":          s.busy,
 	} {
 		list[name] = answer(f)
 	}

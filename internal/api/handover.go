@@ -28,6 +28,9 @@ func Route(h *host.Host) func(reqLine string, c *net.UnixConn) bool {
 			return false
 		}
 		c.Close()
+		if strings.HasPrefix(reqLine, http.MethodPost) {
+			h.Mail.Stir(s.Agent(), s.Label())
+		}
 		return true
 	}
 }
@@ -174,6 +177,9 @@ func (s *server) handover(w http.ResponseWriter, r *http.Request, sess *session.
 	}
 	for try := 0; ; try++ {
 		if err = sess.Handover(uc, head); err == nil {
+			if r.Method == http.MethodPost {
+				s.h.Mail.Stir(sess.Agent(), sess.Label())
+			}
 			return
 		}
 		if try == 2 {

@@ -7,6 +7,7 @@ info Every answer carries Conch-Protocol and Conch-Version; a request with anoth
 path.agent {"pattern":"^[a-z0-9][a-z0-9-]{0,31}$"} The agent that owns the session; me is the default one.
 path.label {"pattern":"^[A-Za-z0-9_:-]{1,32}$"} The session's label.
 path.id {"pattern":"^[a-z2-7]{8}-[1-9][0-9]{0,9}$"} The command's id.
+path.message {"pattern":"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$"} The message's id.
 path.name {"pattern":"^[a-z0-9][a-z0-9-]{0,31}$"} The agent's name.
 
 ErrorBody The form of every error.
@@ -107,7 +108,8 @@ SessionInfo An open session.
 SessionInfo.agent Who owns it.
 SessionInfo.label Its label.
 SessionInfo.id Its id, with which its commands' ids begin.
-SessionInfo.live A command runs in it.
+SessionInfo.live A client holds it, or a command runs in it.
+SessionInfo.mail Messages in its inbox that nobody is done with.
 SessionInfo.busy A command runs in it.
 SessionInfo.cwd Its shell's directory.
 SessionInfo.shell_pid Its shell; 0: not started.
@@ -266,4 +268,118 @@ RelayInfo The relay for messages.
 RelayInfo.mode Which kind.
 RelayInfo.url Where it is.
 RelayInfo.connected It can be reached.
+
+SendRequest A message to send.
+SendRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
+SendRequest.session {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The session that acts; default main.
+SendRequest.to Whom to: a label, agent/label, an agent, or an address with or without a label.
+SendRequest.text {"minLength":1,"maxLength":1048576} The text, at most 1 MiB.
+SendRequest.id {"pattern":"^([A-Za-z0-9][A-Za-z0-9._:@+-]{0,127})?$"} Sending again under it is the same message; default a new one.
+SendRequest.in_reply_to {"pattern":"^([A-Za-z0-9][A-Za-z0-9._:@+-]{0,127})?$"} The id of the message that this answers.
+SendRequest.role {"enum":["","user","agent"]} Who speaks; default agent.
+SendRequest.expires_ms {"minimum":0,"maximum":3153600000000} Given up when nobody fetched it in so many milliseconds; 0: never.
+SendRequest.policy To an agent: who gets it; default what the agent says.
+SendRequest.auto A program wrote it on its own.
+Policy {"enum":["","primary","broadcast","drop"]} Who gets mail to an agent that names no session: its primary, every live session, or nobody.
+AskRequest A message to send, and how long to wait for its answer.
+AskRequest.timeout_ms {"minimum":0} How many milliseconds to wait; 0: for ever.
+ReplyRequest An answer.
+ReplyRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
+ReplyRequest.session {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The session that acts; default main.
+ReplyRequest.text {"minLength":1,"maxLength":1048576} The text, at most 1 MiB.
+ReplyRequest.id {"pattern":"^([A-Za-z0-9][A-Za-z0-9._:@+-]{0,127})?$"} Sending again under it is the same message; default a new one.
+ReplyRequest.role {"enum":["","user","agent"]} Who speaks; default agent.
+ReplyRequest.expires_ms {"minimum":0,"maximum":3153600000000} Given up when nobody fetched it in so many milliseconds; 0: never.
+ReplyRequest.auto A program wrote it on its own.
+InboxRequest Whose messages, and how many.
+InboxRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
+InboxRequest.session {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The session that acts; default main.
+InboxRequest.peek Show all, leased ones too, and lease nothing.
+InboxRequest.limit At most so many; 0: as many as one answer holds.
+AckRequest Messages that are done with.
+AckRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
+AckRequest.session {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The session that acts; default main.
+AckRequest.ids Their ids; all of them or, with an error, none.
+Acked The messages are done with.
+Acked.ok It is so.
+AwaitRequest Which message to wait for.
+AwaitRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
+AwaitRequest.session {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The session that acts; default main.
+AwaitRequest.from Only from this agent or session, written as for send.
+AwaitRequest.in_reply_to {"pattern":"^([A-Za-z0-9][A-Za-z0-9._:@+-]{0,127})?$"} Only replies to this message.
+AwaitRequest.timeout_ms {"minimum":0} How many milliseconds to wait; 0: for ever.
+PolicyInfo What an agent does with mail that names no session.
+PolicyInfo.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
+PolicyInfo.policy Who gets it.
+PriorityRequest A session and its priority.
+PriorityRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
+PriorityRequest.session {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The session; default main.
+PriorityRequest.priority The highest that is live is the primary; 0 is the default.
+BusyRequest A presence, and whether its client is at work.
+BusyRequest.agent The agent.
+BusyRequest.label The label.
+BusyRequest.holder The number that the presence was given.
+BusyRequest.busy It is at work.
+SentMessage A message that was accepted.
+SentMessage.id Its id.
+SentMessage.to The agent it is for.
+SentMessage.to_session The session it is for; null when it is not for one.
+SentMessage.from_session The session that sent it.
+SentMessage.via {"enum":["local","relay"]} How it goes.
+SentMessage.status Where it stands.
+Receipt {"enum":["queued","sent","held","stored","offered","seen","done","refused","expired","failed"]} Where a message stands.
+InboxEntry A message as its reader gets it.
+InboxEntry.id Its id.
+InboxEntry.from The agent that sent it.
+InboxEntry.from_session The session that sent it.
+InboxEntry.to_session The session whose inbox this is.
+InboxEntry.role Who speaks: user or agent.
+InboxEntry.text The text.
+InboxEntry.in_reply_to The message that it answers; null: none.
+InboxEntry.auto A program wrote it on its own.
+InboxEntry.repeat It was fetched before.
+InboxEntry.sent_at When it was sent.
+InboxEntry.received_at When it came into this inbox.
+InboxEntry.leased_until In what peek shows: it is leased until then.
+InboxEntry.thread The id of the first message of the chain of replies.
+Asked A question and its answer.
+Asked.sent The question.
+Asked.reply The answer; null: none in time.
+Asked.timed_out The time was up.
+AskedMessage The question.
+AskedMessage.id Its id.
+AskedMessage.to The agent that was asked.
+AskedMessage.to_session The session that was asked; null: not known yet.
+Receipts All that became of a message.
+Receipts.id Its id.
+Receipts.status Where it stands.
+Receipts.history Every step, oldest first.
+ReceiptEntry One step of a message.
+ReceiptEntry.status What happened.
+ReceiptEntry.at When.
+ReceiptEntry.reason Why, where there is something to say.
+ReceiptEntry.session The recipient it is about, agent/label; empty: the message.
+FoundMessage A message that was sent or received.
+FoundMessage.id Its id.
+FoundMessage.from The agent that sent it.
+FoundMessage.from_session The session that sent it.
+FoundMessage.to The agent it is for.
+FoundMessage.to_session The session it was sent to; empty: the agent.
+FoundMessage.text The text.
+FoundMessage.in_reply_to The message that it answers; empty: none.
+FoundMessage.thread The id of the first message of the chain.
+FoundMessage.status Where it stands.
+FoundMessage.sent_at When it was sent.
+PresenceRequest Who is there, and as which session.
+PresenceRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
+PresenceRequest.label {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The label wanted, or joined.
+PresenceRequest.claim Take a label that no live session has; else join the session of the label, which must exist.
+PresenceRequest.harness {"pattern":"^[A-Za-z0-9_-]{0,20}$"} What the client is; labels are made of it.
+PresenceRequest.harness_session {"maxLength":200} The client's own name for its conversation, by which a label is found again.
+PresenceRequest.pid {"minimum":0} The process that holds it; 0: the connection alone counts.
+PresenceRequest.start The start time of the process, as the system counts it.
+PresenceRequest.boot The run of the machine that the process belongs to.
+PresenceRequest.priority Which live session is the primary; null leaves it as it is.
+PresenceRequest.cwd Where the client works.
+PresenceRequest.busy It is at work.
 `

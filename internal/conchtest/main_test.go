@@ -1,5 +1,14 @@
 package conchtest
 
-import "testing"
+import (
+	"os"
+	"testing"
+)
 
-func TestMain(m *testing.M) { Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv("CONCHTEST_CLAIMER") != "" {
+		claimer()
+		return
+	}
+	Main(m)
+}

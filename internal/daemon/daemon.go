@@ -143,8 +143,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		return homeError(home, err)
 	}
 	h := host.New(host.Options{
-		Store: store, Agents: agents, Home: home, Socket: path, Version: o.Version, Config: cfg, Auto: o.AutoStarted, Leave: leave,
+		Store: store, Agents: agents, Home: home, Socket: path, Version: o.Version, Config: cfg, Auto: o.AutoStarted, Leave: leave, Log: log,
 	})
+	defer h.Mail.Close()
 	l := sock.NewListener(ul, api.Route(h))
 	l.Refusal = api.Response(o.Version, conch.Errorf(conch.PermissionDenied, "this daemon serves only the user who started it").
 		Hint("each user has a daemon of their own; unset CONCH_HOME"))
@@ -206,6 +207,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	manager.say("STOPPING=1")
 	// The record first, so that nobody is sent to a socket that is going away.
 	os.Remove(record)
+	h.Mail.Leave() // whoever waits for mail is told, not waited for
 	finish(srv, func() {
 		tell(conch.Errorf(conch.NotRunning, "the daemon left before it could finish this").Hint("try again; it starts anew").Retry())
 	})

@@ -44,14 +44,14 @@ func (h *Host) needAgent(name string) error {
 func (h *Host) vacant(name string) error {
 	owner, ok := h.Store.HasLabel(name)
 	if !ok {
-		return nil
+		return h.unlabelled(name)
 	}
 	return conch.Errorf(conch.LabelTaken, "%q is the label of a session of agent %s and cannot be an agent's name", name, owner).
 		Hint("choose another name, or end the session: conch close --agent %s %s", owner, name)
 }
 
-// fillAgent gives a request that names no agent the one that works everywhere.
-func (h *Host) fillAgent(name *string) error {
+// FillAgent gives a request that names no agent the one that works everywhere.
+func (h *Host) FillAgent(name *string) error {
 	if *name != "" {
 		return nil
 	}

@@ -10,6 +10,7 @@ package host
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/agent"
 	"github.com/conchsh/conch/internal/config"
+	"github.com/conchsh/conch/internal/mail"
 	"github.com/conchsh/conch/internal/session"
 )
 
@@ -33,11 +35,14 @@ type Options struct {
 	Auto bool
 	// Leave makes the daemon shut down, soon and gracefully.
 	Leave func()
+	Log   *slog.Logger // nil: nothing is logged
 }
 
 // A Host answers for one home. Its methods are safe for concurrent use.
 type Host struct {
 	Options
+	// Mail is the post office. It is opened by the first call that needs it.
+	Mail    *mail.Mail
 	started time.Time
 	meter   meter
 }
@@ -46,6 +51,7 @@ type Host struct {
 func New(o Options) *Host {
 	h := &Host{Options: o, started: time.Now()}
 	o.Store.Retired = h.meter.retire
+	h.Mail = h.newMail()
 	return h
 }
 

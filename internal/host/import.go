@@ -10,7 +10,7 @@ import (
 // Import keeps a labelled log as a closed session. No label: the daemon
 // chooses one.
 func (h *Host) Import(ctx context.Context, agent, label string, log io.Reader) (conch.Imported, error) {
-	if err := h.fillAgent(&agent); err != nil {
+	if err := h.FillAgent(&agent); err != nil {
 		return conch.Imported{}, err
 	}
 	if err := conch.CheckAgent(agent); err != nil {

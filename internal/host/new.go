@@ -11,7 +11,7 @@ import (
 
 // New makes a session. A label that has one is LabelTaken.
 func (h *Host) New(ctx context.Context, r conch.NewRequest) (conch.SessionInfo, error) {
-	if err := h.fillAgent(&r.Agent); err != nil {
+	if err := h.FillAgent(&r.Agent); err != nil {
 		return conch.SessionInfo{}, err
 	}
 	if err := h.checkName(r.Agent, r.Label); err != nil {

@@ -10,6 +10,8 @@ const (
 	// MaxBody bounds a JSON body unless its route says otherwise. Environments
 	// are the longest.
 	MaxBody = 4 << 20
+	// MaxMail bounds a message: one of 1 MiB whose every byte is escaped fits.
+	MaxMail = 8 << 20
 	// HeaderTime is what a request's header may take from its first byte on,
 	// and how long a fresh connection may say nothing.
 	HeaderTime = 10 * time.Second

@@ -13,7 +13,7 @@ const (
 )
 
 // Daemon are the calls that the daemon answers itself.
-func Daemon() []Route { return append(daemon(), agents()...) }
+func Daemon() []Route { return append(append(daemon(), agents()...), mail()...) }
 
 func daemon() []Route {
 	return []Route{
@@ -76,6 +76,52 @@ func agents() []Route {
 		export,
 		agent("unlockAgent", "/{name}/unlock", "Open a sealed key, until the daemon leaves.", conch.PassphraseRequest{}, conch.WrongPassphrase),
 		agent("lockAgent", "/{name}/lock", "Forget an opened key again.", nil),
+	}
+}
+
+// mail are the calls about messages, and about who is there to get them.
+func mail() []Route {
+	who := []conch.Kind{conch.InvalidAgent, conch.InvalidLabel, conch.AgentNotFound, conch.LabelNotFound, conch.LabelTaken, conch.NotRunning, conch.NotOwner, conch.StoreDamaged}
+	with := func(kinds ...conch.Kind) []conch.Kind { return append(who[:len(who):len(who)], kinds...) }
+	agent := Param{Name: "agent", Type: String, Doc: "Whose mail; default the agent that works everywhere."}
+	found := conch.MessageNotFound
+	return []Route{
+		{Name: "send", Method: post, Path: "/v1/mail/send", Summary: "Send a message.",
+			Detail: "It is on disk when this answers. The same id with the same content is the same message.",
+			Body:   conch.SendRequest{}, MaxBody: MaxMail, Answer: conch.SentMessage{}, Errors: with(conch.MessageConflict, conch.MessageRefused)},
+		{Name: "inbox", Method: post, Path: "/v1/mail/inbox", Summary: "Fetch a session's messages and lease them for 120 s, or with peek only look.",
+			Body: conch.InboxRequest{}, MaxBody: MaxMail, Answer: []conch.InboxEntry{}, Errors: who},
+		{Name: "ack", Method: post, Path: "/v1/mail/ack", Summary: "Be done with messages of a session's inbox.",
+			Body: conch.AckRequest{}, MaxBody: MaxMail, Answer: conch.Acked{}, Errors: with(found)},
+		{Name: "reply", Method: post, Path: "/v1/mail/reply/{message}", Summary: "Answer a message of a session's inbox, and be done with it.",
+			Body: conch.ReplyRequest{}, MaxBody: MaxMail, Answer: conch.SentMessage{}, Errors: with(found, conch.MessageConflict, conch.MessageRefused)},
+		{Name: "ask", Method: post, Path: "/v1/mail/ask", Summary: "Send a message and wait for the reply of the session that was asked.",
+			Detail: "Asking again under the same id goes on waiting.",
+			Body:   conch.AskRequest{}, MaxBody: MaxMail, Answer: conch.Asked{}, Errors: with(conch.MessageConflict, conch.MessageRefused)},
+		{Name: "await", Method: post, Path: "/v1/mail/await", Summary: "The next message of a session's inbox, now or when it comes; null when the time is up.",
+			Body: conch.AwaitRequest{}, MaxBody: MaxMail, Answer: (*conch.InboxEntry)(nil), Errors: who},
+		{Name: "receipts", Method: get, Path: "/v1/mail/receipts/{message}", Summary: "What became of a message.",
+			Query: []Param{agent}, Answer: conch.Receipts{}, Errors: with(found)},
+		{Name: "thread", Method: get, Path: "/v1/mail/thread/{message}", Summary: "The chain of replies that a message belongs to, oldest first.",
+			Query: []Param{agent}, Answer: []conch.FoundMessage{}, Errors: with(found)},
+		{Name: "search", Method: get, Path: "/v1/mail/search", Summary: "An agent's messages that have all these words, newest first.",
+			Query:  []Param{agent, {Name: "text", Type: String, Doc: "The words."}, {Name: "limit", Type: Integer, Doc: "At most so many; 0: 100.", Max: 1000}},
+			Answer: []conch.FoundMessage{}, Errors: who},
+		{Name: "policy", Method: get, Path: "/v1/mail/policy", Summary: "Who gets mail to an agent that names no session.",
+			Query: []Param{agent}, Answer: conch.PolicyInfo{}, Errors: who},
+		{Name: "setPolicy", Method: post, Path: "/v1/mail/policy", Summary: "Say who gets mail to an agent that names no session.",
+			Body: conch.PolicyInfo{}, MaxBody: MaxMail, Answer: conch.PolicyInfo{}, Errors: who},
+		{Name: "setPriority", Method: post, Path: "/v1/mail/priority", Summary: "Set a session's priority: the highest that is live is the primary.",
+			Body: conch.PriorityRequest{}, MaxBody: MaxMail, Answer: conch.PriorityRequest{}, Errors: who},
+		{Name: "mailEvents", Method: get, Path: "/v1/mail/events", Summary: "What happens to an agent's mail, or to one session's, as events.",
+			Detail: "New mail is an event mail, a step of a message that was sent an event receipt. Without a number to go on after it begins now.",
+			Query:  []Param{agent, {Name: "session", Type: String, Doc: "Only this session's; it is told of its mail, which is then offered."}, after()},
+			Header: []Param{lastEventID()}, Media: []string{EventType}, Errors: who},
+		{Name: "presence", Method: post, Path: "/v1/presence", Summary: "Be a session's client for as long as this request lasts.",
+			Detail: "The event presence says which label was joined or claimed.",
+			Body:   conch.PresenceRequest{}, MaxBody: MaxMail, Media: []string{EventType}, Errors: with(conch.SessionClosed)},
+		{Name: "busy", Method: post, Path: "/v1/presence/busy", Summary: "Say whether the client of a presence is at work.",
+			Body: conch.BusyRequest{}, MaxBody: MaxMail, Answer: conch.BusyRequest{}, Errors: with(conch.SessionNotFound)},
 	}
 }
 

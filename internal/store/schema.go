@@ -1,0 +1,189 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/fault"
+)
+
+// migrations[n] takes a file of version n to version n+1 (user_version). They
+// only go forward, and one that was released is never changed: a mistake in it
+// is mended by the next. Every time that is compared with the clock later is
+// counted on mail's own clock; times that are shown are Unix nanoseconds.
+var migrations = []string{
+	// 1: the owner, the clock, labels and policies; messages, the copies of
+	// each in its recipients' inboxes, and all that became of them. Every index
+	// is a page more to write for each message, so there are few, and most
+	// only hold what is out of the ordinary. Numbers grow without
+	// AUTOINCREMENT as long as the youngest rows stay, and only old ones go.
+	`
+CREATE TABLE owner (
+	one        INTEGER PRIMARY KEY CHECK (one = 1),
+	generation INTEGER NOT NULL
+);
+CREATE TABLE clock (
+	one    INTEGER PRIMARY KEY CHECK (one = 1),
+	boot   TEXT NOT NULL,
+	steady INTEGER NOT NULL,
+	wall   INTEGER NOT NULL
+);
+CREATE TABLE labels (
+	agent      TEXT NOT NULL,
+	label      TEXT NOT NULL,
+	priority   INTEGER NOT NULL DEFAULT 0,
+	first_seen INTEGER NOT NULL,
+	last_seen  INTEGER NOT NULL,
+	PRIMARY KEY (agent, label)
+) WITHOUT ROWID;
+CREATE TABLE claims (
+	agent   TEXT NOT NULL,
+	harness_session TEXT NOT NULL,
+	label   TEXT NOT NULL,
+	harness TEXT NOT NULL,
+	at      INTEGER NOT NULL,
+	PRIMARY KEY (agent, harness_session, label)
+) WITHOUT ROWID;
+CREATE TABLE policies (
+	agent  TEXT PRIMARY KEY,
+	policy TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE messages (
+	n            INTEGER PRIMARY KEY,     -- the order of acceptance
+	id           TEXT NOT NULL,
+	from_agent   TEXT NOT NULL,
+	from_session TEXT NOT NULL,
+	to_agent     TEXT NOT NULL,
+	to_session   TEXT NOT NULL,           -- '': the agent
+	policy       TEXT NOT NULL,           -- '': the agent's
+	role         TEXT NOT NULL,
+	text         TEXT NOT NULL,
+	in_reply_to  TEXT NOT NULL,
+	thread       TEXT NOT NULL,           -- id of the first message of the chain
+	auto         INTEGER NOT NULL,
+	via          TEXT NOT NULL,
+	hash         BLOB NOT NULL,           -- of what the sender asked for
+	status       TEXT NOT NULL,
+	open         INTEGER NOT NULL,        -- 1: may get (more) recipients
+	sent_at      INTEGER NOT NULL,
+	expires      INTEGER NOT NULL,        -- mail's clock; 0: never
+	spread_until INTEGER NOT NULL,        -- mail's clock; broadcasts
+	UNIQUE (id, from_agent)
+);
+CREATE INDEX messages_by_thread ON messages(thread, n) WHERE in_reply_to <> '';
+CREATE INDEX messages_by_reply ON messages(in_reply_to) WHERE in_reply_to <> '';
+CREATE INDEX messages_open ON messages(to_agent, n) WHERE open = 1;
+CREATE INDEX messages_expiring ON messages(expires) WHERE expires > 0;
+CREATE TABLE deliveries (
+	agent       TEXT NOT NULL,
+	label       TEXT NOT NULL,
+	msg         INTEGER NOT NULL REFERENCES messages(n),
+	state       TEXT NOT NULL,
+	received_at INTEGER NOT NULL,
+	lease       INTEGER NOT NULL,         -- mail's clock
+	times       INTEGER NOT NULL,         -- how often it was fetched
+	PRIMARY KEY (agent, label, msg)
+) WITHOUT ROWID;
+CREATE INDEX deliveries_waiting ON deliveries(agent, label, msg) WHERE state IN ('held', 'stored', 'offered', 'seen');
+CREATE INDEX deliveries_held ON deliveries(agent, label, msg) WHERE state = 'held';
+CREATE TABLE receipts (
+	n      INTEGER PRIMARY KEY,           -- also the number of the event
+	msg    INTEGER NOT NULL REFERENCES messages(n),
+	status TEXT NOT NULL,
+	at     INTEGER NOT NULL,
+	reason TEXT NOT NULL,
+	agent  TEXT NOT NULL,                 -- of the recipient, where it is about one
+	label  TEXT NOT NULL
+);
+CREATE INDEX receipts_by_msg ON receipts(msg, n);
+`,
+	// 2: search in the text. The index holds no copy of it, and is behind: it
+	// is brought up to date by who searches, since it would cost a send as
+	// much as all the rest.
+	`
+CREATE VIRTUAL TABLE message_text USING fts5(text, content='messages', content_rowid='n', tokenize='unicode61');
+CREATE TABLE indexed (
+	one     INTEGER PRIMARY KEY CHECK (one = 1),
+	through INTEGER NOT NULL
+);
+INSERT INTO indexed VALUES (1, 0);
+`,
+	// 3: what the way over a relay needs. dedupe is exact and permanent: per
+	// peer and epoch the highest number below which all have come, and those
+	// above it that have.
+	`
+CREATE TABLE outbox (
+	msg        INTEGER NOT NULL REFERENCES messages(n),
+	peer       TEXT NOT NULL,
+	epoch      INTEGER NOT NULL,
+	seq        INTEGER NOT NULL,
+	attempt    INTEGER NOT NULL,
+	ciphertext BLOB NOT NULL,
+	next_at    INTEGER NOT NULL,
+	PRIMARY KEY (peer, epoch, seq)
+) WITHOUT ROWID;
+CREATE INDEX outbox_due ON outbox(next_at);
+CREATE TABLE dedupe (
+	peer    TEXT NOT NULL,
+	epoch   INTEGER NOT NULL,
+	through INTEGER NOT NULL,
+	PRIMARY KEY (peer, epoch)
+) WITHOUT ROWID;
+CREATE TABLE dedupe_sparse (
+	peer  TEXT NOT NULL,
+	epoch INTEGER NOT NULL,
+	seq   INTEGER NOT NULL,
+	PRIMARY KEY (peer, epoch, seq)
+) WITHOUT ROWID;
+CREATE TABLE contacts (
+	agent     TEXT NOT NULL,
+	address   TEXT NOT NULL,
+	name      TEXT NOT NULL,
+	state     TEXT NOT NULL,
+	authority TEXT NOT NULL,
+	since     INTEGER NOT NULL,
+	PRIMARY KEY (agent, address)
+) WITHOUT ROWID;
+`,
+}
+
+// migrate brings the file up to date, each step in a transaction of its own.
+func migrate(tx *Tx) error {
+	for {
+		var have int
+		if err := tx.Row(`PRAGMA user_version`).Scan(&have); err != nil {
+			return err
+		}
+		if have > len(migrations) {
+			return conch.Errorf(conch.VersionMismatch, "conch.db is of version %d, this conch knows versions up to %d", have, len(migrations)).
+				Hint("a newer conch wrote it: use that one")
+		}
+		if have == len(migrations) {
+			return nil
+		}
+		err := inTx(tx, func() error {
+			if err := script(tx, migrations[have]); err != nil {
+				return err
+			}
+			fault.Point("store.migrating")
+			_, err := tx.Exec(fmt.Sprintf(`PRAGMA user_version = %d`, have+1))
+			return err
+		})
+		// Statements prepared before know the schema that was.
+		tx.forget()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// script runs several statements; they are not worth preparing.
+func script(tx *Tx, text string) error {
+	st, err := tx.prepare(background, text)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	_, err = st.ExecContext(background)
+	return err
+}

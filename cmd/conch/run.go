@@ -14,6 +14,7 @@ import (
 func newRun(a *app) *cobra.Command {
 	var (
 		session, name, cwd      string
+		notify, notifyLog       string
 		env                     []string
 		noStdin, noCreate, json bool
 	)
@@ -38,7 +39,7 @@ Its output is kept: conch logs. Its stdin can be written to: conch stdin.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := conch.RunRequest{Command: args[0], Name: name, NoStdin: noStdin}
+			req := conch.RunRequest{Command: args[0], Name: name, NoStdin: noStdin, Notify: notify, NotifyLog: notifyLog}
 			if len(args) > 1 {
 				req.Command = quoteArgv(args)
 			}
@@ -63,6 +64,8 @@ Its output is kept: conch logs. Its stdin can be written to: conch stdin.`,
 	a.sessionFlag(cmd, &session)
 	fl := cmd.Flags()
 	fl.StringVar(&name, "name", "", "a `NAME` to call it by instead of its id")
+	fl.StringVar(&notify, "notify", "", "send a message to `LABEL` when it ends")
+	fl.StringVar(&notifyLog, "notify-log", "", "with --notify, also when its output first matches the regular expression `RE`")
 	fl.StringVar(&cwd, "cwd", "", "start in this directory instead of the session's")
 	fl.StringArrayVarP(&env, "env", "e", nil, "set `NAME=VALUE` for it (repeatable)")
 	fl.BoolVar(&noStdin, "no-stdin", false, "give it an empty stdin instead of one conch stdin writes to")

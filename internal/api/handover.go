@@ -56,8 +56,8 @@ func target(h *host.Host, reqLine string) *session.Session {
 		return nil
 	}
 	p := strings.SplitN(rest, "/", 3)
-	if len(p) < 2 || (len(p) == 3 && p[2] == "close") {
-		return nil
+	if len(p) < 2 || len(p) == 3 && (p[2] == "close" || p[2] == "run") {
+		return nil // the daemon has a part in these
 	}
 	agent, err := url.PathUnescape(p[0])
 	if err != nil {
@@ -99,10 +99,28 @@ func (s *server) keeper(rt route.Route) http.HandlerFunc {
 			fail(w, because(r, err))
 		case closed != nil:
 			serveArchive(w, r, rt, closed)
+		case rt.Name == "run":
+			s.run(w, r, sess)
 		default:
 			s.handover(w, r, sess, open)
 		}
 	}
+}
+
+// run passes a process's start on to the keeper and its answer back: whoever is to
+// be told of the process's end is told by this daemon.
+func (s *server) run(w http.ResponseWriter, r *http.Request, sess *session.Session) {
+	body, err := route.Read(w, r, route.MaxExecBody)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	p, err := s.h.Run(r.Context(), sess, r.URL.RawQuery, r.Header.Get("Content-Type"), body)
+	if err != nil {
+		fail(w, because(r, err))
+		return
+	}
+	writeJSON(w, http.StatusOK, p)
 }
 
 type opener func(context.Context) (*session.Session, error)

@@ -129,9 +129,13 @@ RunRequest.name {"pattern":"^([A-Za-z0-9_.:-]{1,64})?$"} A handle for people, wh
 RunRequest.cwd A directory instead of the session's.
 RunRequest.env {"propertyNames":{"pattern":"^[A-Za-z_][A-Za-z0-9_]*$"}} Variables on top of the session's.
 RunRequest.no_stdin Give it an empty stdin.
+RunRequest.notify Where a message is put when it ends: a label, agent/label, or an agent.
+RunRequest.notify_log With notify, a regular expression (RE2): a message too when its output first matches.
 RunBody.encoding {"enum":["","utf-8","base64"]} base64 when command, cwd and the values of env are.
 ProcessStatus {"enum":["starting","running","exited","killed","failed"]} Where a process stands.
 Process A background process.
+Process.notify Who is told of its end.
+Process.notify_log What else they are told of: output that matches.
 Process.process_id Its id, which is also a command's.
 Process.name Its name; may be empty.
 Process.agent Who owns its session.

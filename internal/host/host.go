@@ -45,11 +45,12 @@ type Host struct {
 	Mail    *mail.Mail
 	started time.Time
 	meter   meter
+	notices notices
 }
 
 // New makes a Host. It starts nothing.
 func New(o Options) *Host {
-	h := &Host{Options: o, started: time.Now()}
+	h := &Host{Options: o, started: time.Now(), notices: notices{wake: make(chan struct{}, 1)}}
 	o.Store.Retired = h.meter.retire
 	h.Mail = h.newMail()
 	return h

@@ -122,17 +122,6 @@ func (h *Host) mailboxes(ctx context.Context, list []conch.SessionInfo) []conch.
 	return list
 }
 
-// Notify puts a message from a session of an agent into the inbox of another
-// of its sessions, as the daemon itself: a process of that session has ended,
-// or has written something. The same id is the same message, however often a
-// daemon that is not sure sends it.
-func (h *Host) Notify(ctx context.Context, agent, from, label, id, text string) error {
-	_, err := h.Mail.Send(ctx, conch.SendRequest{
-		Agent: agent, Session: from, To: agent + "/" + label, ID: id, Text: text, Auto: true,
-	})
-	return err
-}
-
 func (h *Host) checkMail(ctx context.Context) conch.Check {
 	if !h.Mail.Used() {
 		return doctor.Good("mail", "not used yet")

@@ -116,6 +116,15 @@ func (m *Mail) LabelOwner(ctx context.Context, label string) (agent string, err 
 	return agent, err
 }
 
+// Reaches reports, as an error, whether a message of an agent to TO would be taken.
+func (m *Mail) Reaches(ctx context.Context, sender, to string) error {
+	at, err := m.resolve(sender, to)
+	if err != nil || at.label == "" {
+		return err
+	}
+	return m.exists(ctx, at.agent, at.label)
+}
+
 // exists is Known as an error, which names the labels there are. The default
 // session needs no making.
 func (m *Mail) exists(ctx context.Context, agent, label string) error {

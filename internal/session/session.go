@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -178,28 +179,36 @@ const maxAnswer = 8 << 20
 
 // call sends one request to the keeper's own path and decodes the answer.
 func (s *Session) call(ctx context.Context, l *link, method, path string, out any) error {
+	return s.send(ctx, l, method, path, "", nil, out)
+}
+
+// send is call with a body.
+func (s *Session) send(ctx context.Context, l *link, method, path, contentType string, body []byte, out any) error {
 	url := fmt.Sprintf("http://daemon.conch/v1/sessions/%s/%s%s", s.spec.Agent, s.spec.Label, path)
-	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return err
+	}
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
 	}
 	resp, err := l.client().Do(req)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return err
 	}
 	if resp.StatusCode != http.StatusOK {
 		var eb conch.ErrorBody
-		if json.Unmarshal(body, &eb) == nil && eb.Error.Code != "" {
+		if json.Unmarshal(answer, &eb) == nil && eb.Error.Code != "" {
 			return eb.Err()
 		}
 		return &statusError{resp.StatusCode}
 	}
-	return json.Unmarshal(body, out)
+	return json.Unmarshal(answer, out)
 }
 
 type statusError struct{ code int }
@@ -229,7 +238,7 @@ func (s *Session) Info(ctx context.Context) (conch.SessionInfo, error) {
 
 // Processes lists the session's background processes, from the keeper if it runs.
 func (s *Session) Processes(ctx context.Context) ([]conch.Process, error) {
-	record := &Archive{Spec: s.spec, tape: filepath.Join(s.dir, tapeDir)}
+	record := s.Past()
 	l := s.link.Load()
 	if l == nil {
 		return record.Processes()
@@ -240,6 +249,36 @@ func (s *Session) Processes(ctx context.Context) ([]conch.Process, error) {
 		return record.Processes() // the keeper has just died
 	}
 	return out, err
+}
+
+// Run starts a process. query and body are a client's, and the keeper's to judge.
+func (s *Session) Run(ctx context.Context, query, contentType string, body []byte) (p conch.Process, err error) {
+	l, err := s.running(ctx)
+	if err == nil {
+		err = s.send(ctx, l, http.MethodPost, "/run?"+query, contentType, body, &p)
+	}
+	return p, err
+}
+
+// Wait waits for something to happen to a process that may still run.
+func (s *Session) Wait(ctx context.Context, id conch.ProcessID, q conch.WaitRequest) (r conch.WaitResult, err error) {
+	l := s.link.Load()
+	if l == nil {
+		return r, errAsleep
+	}
+	body, err := json.Marshal(q)
+	if err == nil {
+		err = s.send(ctx, l, http.MethodPost, "/processes/"+string(id)+"/wait", "application/json", body, &r)
+	}
+	return r, err
+}
+
+// errAsleep is that a session has no keeper, and so nothing that runs.
+var errAsleep = errors.New("the session has no keeper")
+
+// Past is the record of the session, for what has ended.
+func (s *Session) Past() *Archive {
+	return &Archive{Spec: s.spec, tape: filepath.Join(s.dir, tapeDir)}
 }
 
 // ForgetProcesses takes ended processes off the session's list and says how many.

@@ -81,6 +81,8 @@ type Process struct {
 	// While it runs: as of now, of what is there.
 	CPUMS      float64 `json:"cpu_ms"`
 	PeakMemory int64   `json:"peak_memory_bytes"`
+	// Error says what could not be kept of it, such as output on a full disk.
+	Error string `json:"error,omitempty"`
 	// Notify is who is told of its end, NotifyLog what else they are told of.
 	Notify    string `json:"notify,omitempty"`
 	NotifyLog string `json:"notify_log,omitempty"`
@@ -145,6 +147,8 @@ type LogPage struct {
 	// Cursor is given as since to go on; More says that there is more now.
 	Cursor uint64 `json:"cursor"`
 	More   bool   `json:"more"`
+	// Error says what of it could not be kept.
+	Error string `json:"error,omitempty"`
 }
 
 // Killed is what ending or signalling a process took.

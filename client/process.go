@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/tape"
@@ -60,12 +61,30 @@ func (c *Client) Wait(ctx context.Context, id conch.ProcessID, req conch.WaitReq
 	if err != nil {
 		return nil, err
 	}
+	if req.TimeoutMS > 0 {
+		// A keeper that is stopped answers nobody; its deadline is kept here then.
+		late := conch.Errorf(conch.Unresponsive, "the session's keeper does not answer").Hint("conch doctor looks at it").Retry()
+		limit, cancel := context.WithTimeoutCause(ctx, time.Duration(req.TimeoutMS)*time.Millisecond+waitGrace, late)
+		defer cancel()
+		ctx = limit
+	}
+	begun := time.Now()
+	again := func() any { // for what is left of the time
+		left := req
+		if req.TimeoutMS > 0 {
+			left.TimeoutMS = max(1, req.TimeoutMS-time.Since(begun).Milliseconds())
+		}
+		return left
+	}
 	var r conch.WaitResult
-	if err := c.json(ctx, call{method: http.MethodPost, url: u, body: req}, &r); err != nil {
+	if err := c.json(ctx, call{method: http.MethodPost, url: u, body: req, again: again}, &r); err != nil {
 		return nil, err
 	}
 	return &r, nil
 }
+
+// waitGrace is how long after its own deadline an answer may come.
+const waitGrace = 5 * time.Second
 
 // Kill ends a process and all that it started, and returns when they are seen gone:
 // asked by TERM first, by KILL after 5 s. A process that has ended already is no error.
@@ -120,7 +139,7 @@ func (c *Client) WriteStdin(ctx context.Context, id conch.ProcessID, data []byte
 type LogOptions struct {
 	Stream EventKind // Stdout, Stderr, or 0 for both
 	Since  uint64    // only what follows this cursor
-	Tail   int       // only the last lines
+	Tail   int       // only the last lines; -1: none of what is there
 	Grep   string    // only lines that match (RE2)
 	Follow bool      // go on until the process ends
 }
@@ -133,8 +152,8 @@ func (o LogOptions) query() url.Values {
 	if o.Since > 0 {
 		q.Set("since", strconv.FormatUint(o.Since, 10))
 	}
-	if o.Tail > 0 {
-		q.Set("tail", strconv.Itoa(o.Tail))
+	if o.Tail != 0 {
+		q.Set("tail", strconv.Itoa(max(0, o.Tail)))
 	}
 	if o.Grep != "" {
 		q.Set("grep", o.Grep)
@@ -223,6 +242,13 @@ func (l *Logs) Next() (Event, error) {
 				return Event{}, conch.Errorf(conch.Internal, "unreadable end of %s: %v", l.id, err)
 			}
 			e.Kind, e.Data, e.Result = Exited, nil, whole(r)
+		case tape.Note:
+			var b conch.ErrorBody
+			if json.Unmarshal(f.Data, &b) != nil || b.Error.Code == "" {
+				continue
+			}
+			l.done = true
+			return Event{}, b.Err()
 		default:
 			continue
 		}

@@ -41,6 +41,10 @@ With --json one page of it, with the cursor that --since takes to go on from.`,
 				return conch.Errorf(conch.InvalidRequest, "--json is a page of what there is and cannot follow")
 			case o.Tail < 0:
 				return conch.Errorf(conch.InvalidRequest, "-n %d is not a number of lines", o.Tail)
+			case cmd.Flags().Changed("tail") && o.Tail == 0:
+				o.Tail = -1
+			}
+			switch {
 			case stdout:
 				o.Stream = client.Stdout
 			case stderr:
@@ -90,6 +94,9 @@ func writeLogs(l *client.Logs, one bool) error {
 		}
 		if err != nil {
 			return err
+		}
+		if r := e.Result; r != nil && r.ExitCode == nil && r.Signal == nil {
+			say(os.Stderr, "how the process ended was lost: its keeper died", "what it wrote until then is above")
 		}
 		w := os.Stdout
 		if e.Kind == client.Stderr && !one {

@@ -39,7 +39,7 @@ that have ended too. conch prune takes the ended ones off the list.`,
 				return err
 			}
 			list = slices.DeleteFunc(list, func(p conch.Process) bool {
-				return agent != "" && p.Agent != agent || session != "" && p.Session != session || running && p.Status.Ended()
+				return agent != "" && p.Agent != agent || session != "" && p.Session != session || running && p.Status.Ended() && p.Processes == 0
 			})
 			if asJSON {
 				return printJSON(os.Stdout, list)
@@ -55,7 +55,7 @@ that have ended too. conch prune takes the ended ones off the list.`,
 					name = "-"
 				}
 				rows[i] = []string{string(p.ProcessID), name, p.Session, fate(p), pid(p.PID), clock(p.StartedAt), ran(p),
-					short(time.Duration(p.CPUMS * 1e6)), size(p.PeakMemory), fit(firstLine(p.Command), 90)}
+					short(time.Duration(p.CPUMS * 1e6)), memory(p.PeakMemory), fit(firstLine(p.Command), 90)}
 			}
 			return table(os.Stdout, []string{"ID", "NAME", "SESSION", "STATUS", "PID", "STARTED", "RAN", "CPU", "MEMORY", "COMMAND"}, rows)
 		},
@@ -76,10 +76,21 @@ func fate(p conch.Process) string {
 	case p.ExitCode != nil:
 		s = fmt.Sprintf("exit %d", *p.ExitCode)
 	}
+	if p.Error != "" {
+		s += ", output lost"
+	}
 	if p.Status.Ended() && p.Processes > 0 {
 		s += fmt.Sprintf(", %d left", p.Processes)
 	}
 	return s
+}
+
+// memory is a size that may not be known.
+func memory(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return size(n)
 }
 
 func ran(p conch.Process) string {

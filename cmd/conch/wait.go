@@ -103,6 +103,9 @@ func waitStatus(r *conch.WaitResult) int {
 // sayWaited tells people what happened: the line that matched on stdout, trouble on
 // stderr, nothing where the exit status says it all.
 func sayWaited(r *conch.WaitResult) error {
+	if r.Process.Error != "" {
+		say(os.Stderr, r.Process.Error, "free space; what was written until then is kept")
+	}
 	switch r.Reason {
 	case conch.WaitLog:
 		_, err := fmt.Println(harmless(r.Match.Line))

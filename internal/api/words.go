@@ -134,6 +134,7 @@ RunRequest.notify_log With notify, a regular expression (RE2): a message too whe
 RunBody.encoding {"enum":["","utf-8","base64"]} base64 when command, cwd and the values of env are.
 ProcessStatus {"enum":["starting","running","exited","killed","failed"]} Where a process stands.
 Process A background process.
+Process.error What could not be kept of it, such as output on a full disk.
 Process.notify Who is told of its end.
 Process.notify_log What else they are told of: output that matches.
 Process.process_id Its id, which is also a command's.
@@ -180,6 +181,7 @@ LogPage.status Where it stands.
 LogPage.stdout What it wrote there.
 LogPage.stderr What it wrote there.
 LogPage.encoding {"enum":["utf-8","base64"]} How both streams are written here.
+LogPage.error What of it could not be kept.
 LogPage.cursor What to give as since to go on.
 LogPage.more There is more now.
 SignalRequest What to send.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -462,7 +463,7 @@ func TestProcessStdin(t *testing.T) {
 	if got := h.OK("logs", id); got != "one\ntwo\nthree\nfour" {
 		t.Errorf("%q", got)
 	}
-	if o := h.Conch("stdin", id, "--text", "late"); o.Status != 125 || !strings.Contains(o.Stderr, "no open stdin") {
+	if o := h.Conch("stdin", id, "--text", "late"); o.Status != 125 || !strings.Contains(o.Stderr, "stdin is closed") {
 		t.Errorf("%v", o)
 	}
 	id = run(h, "--no-stdin", "cat; echo end")
@@ -600,6 +601,166 @@ func TestRunRefusals(t *testing.T) {
 	run(few, "sleep 1000")
 	if o := few.Conch("run", "true"); o.Status != 125 || !strings.Contains(o.Stderr, "CONCH_PROCESS_LIMIT") {
 		t.Errorf("%v", o)
+	}
+}
+
+// What a stranger found in the first build of it.
+func TestRunReview(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	// A directory that is gone is not another one.
+	dir := filepath.Join(h.Work, "a", "b")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	keep := filepath.Join(h.Work, "a", "keep")
+	if err := os.WriteFile(keep, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.Want("gone", "cd "+dir, "")
+	os.Remove(dir)
+	if o := h.Conch("run", "-s", "gone", "rm -f -- *"); o.Status != 125 || !strings.Contains(o.Stderr, "directory is gone") {
+		t.Errorf("%v", o)
+	}
+	if _, err := os.Stat(keep); err != nil {
+		t.Error(err)
+	}
+	// No descriptor of ours, and so nothing of the state that was not exported.
+	h.Want("main", "TOKEN=hunter2", "")
+	id := run(h, "ls /proc/$$/fd; env | grep -c hunter2; true")
+	waited(h, 0, id)
+	if got := h.OK("logs", id); got != "0\n1\n2\n0\n" {
+		t.Errorf("%q", got)
+	}
+	// Late output is history too.
+	path, open := gate(h, "late")
+	id = run(h, "(read x < "+path+"; echo READY) & exit 0")
+	waited(h, 0, id)
+	open()
+	Until(t, Limit, "the late output is there", func() bool { return h.OK("logs", id) == "READY\n" })
+	if o := h.Conch("logs", "-f", id); o.Stdout != "READY\n" || o.Status != 0 {
+		t.Errorf("%v", o)
+	}
+	waited(h, 0, id, "--log", "^READY$")
+	// What left something running stays listed until that is gone.
+	id = run(h, "setsid sleep 1000 & exit 0")
+	waited(h, 0, id)
+	h.OK("prune")
+	if p := ps(h, id); p.Processes != 1 {
+		t.Errorf("%+v", p)
+	}
+	if o := h.OK("ps", "--running"); !strings.Contains(o, id) {
+		t.Errorf("%q", o)
+	}
+	h.OK("kill", id)
+	// Functions that bash reads back only with a word or an option more.
+	h.Want("fn", "shopt -s extglob", "")
+	h.Want("fn", "f() { case $1 in +(a|b)) echo m;; esac; }; g() { echo g; }; function a=b { echo ab; }; z() { echo z; }", "")
+	h.Want("fn", "shopt -u extglob", "")
+	id = run(h, "-s", "fn", `g; z; a\=b; shopt extglob`)
+	waited(h, 1, id)
+	if o := h.Conch("logs", id); o.Stdout != "g\nz\nab\nextglob        \toff\n" || o.Stderr != "" {
+		t.Errorf("%v", o)
+	}
+	h.Exec("fn", "kill -9 $$")
+	h.Want("fn", `g; z; a\=b`, "g\nz\nab\n")
+	// What is ignored stays so; options that speak do not speak of us.
+	h.Want("ign", "trap '' HUP; shopt -s extdebug", "")
+	h.Exec("ign", "set -v")
+	h.Exec("ign", "set -x")
+	id = run(h, "-s", "ign", "trap -p; echo up; read x")
+	waited(h, 0, id, "--log", "up")
+	h.OK("kill", "--signal", "HUP", id)
+	if p := ps(h, id); p.Status != conch.ProcessRunning {
+		t.Errorf("%+v", p)
+	}
+	if o := h.Conch("logs", id); o.Stdout != "trap -- '' SIGHUP\nup\n" || o.Stderr != "trap -p; echo up; read x\n+ trap -p\n+ echo up\n+ read x\n" {
+		t.Errorf("%v", o)
+	}
+	h.OK("kill", id)
+	// The last write, sent again after the end.
+	id = run(h, "cat")
+	for range 2 {
+		h.OK("stdin", id, "--text", "jk", "--offset", "0", "--close")
+		waited(h, 0, id)
+	}
+	if o := h.Conch("stdin", id, "--text", "more", "--offset", "2"); o.Status != 125 || h.OK("logs", id) != "jk" {
+		t.Errorf("%v", o)
+	}
+	if o := h.OK("logs", "-n", "0", id); o != "" {
+		t.Errorf("%q", o)
+	}
+	// A keeper that dies under those who wait: they are told how it ended.
+	id = run(h, "-s", "dies", "sleep 1000")
+	never, exit := h.Start("wait", id, "--log", "never"), h.Start("wait", id)
+	Until(t, Limit, "it runs", func() bool { return h.Session("dies").Processes == 1 })
+	Kill(t, h.Session("dies").KeeperPID)
+	if o := never.End(); o.Status != 1 {
+		t.Errorf("%v", o)
+	}
+	if o := exit.End(); o.Status != 125 || !strings.Contains(o.Stderr, "nobody saw it") {
+		t.Errorf("%v", o)
+	}
+	// A keeper that is stopped holds up neither the lists nor a deadline.
+	id = run(h, "-s", "stopped", "sleep 1000")
+	keeper := h.Session("stopped").KeeperPID
+	syscall.Kill(keeper, syscall.SIGSTOP)
+	defer syscall.Kill(keeper, syscall.SIGCONT)
+	if p := ps(h, id); p.Status != conch.ProcessRunning {
+		t.Errorf("%+v", p)
+	}
+	if o := h.Conch("wait", id, "-t", "10ms"); o.Status != 125 || !strings.Contains(o.Stderr, "does not answer") {
+		t.Errorf("%v", o)
+	}
+	syscall.Kill(keeper, syscall.SIGCONT)
+	// A server that goes into the background by itself.
+	port := strconv.Itoa(freePort(t))
+	id = run(h, server+port+" & exit 0")
+	waited(h, 0, id)
+	waited(h, 0, id, "--port", port, "-t", "60s")
+	h.OK("kill", id)
+}
+
+// Word of its end, and of what it writes, comes as mail; also over the daemon's death.
+func TestRunNotify(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	if o := h.Conch("run", "--notify", "nobody", "touch ran"); o.Status != 125 || !strings.Contains(o.Stderr, "nobody") {
+		t.Errorf("%v", o)
+	}
+	if _, err := os.Stat(filepath.Join(h.Work, "ran")); err == nil {
+		t.Error("it ran all the same")
+	}
+	h.Want("boss", "true", "")
+	path, open := gate(h, "gate")
+	id := run(h, "--name", "job", "--notify", "boss", "--notify-log", "ready.*", "echo ready to go; read x < "+path+"; exit 3")
+	var m struct {
+		ID, From, Text string
+		FromSession    string `json:"from_session"`
+		Auto           bool
+	}
+	h.JSON(&m, "await", "-s", "boss", "-t", "60s", "--json")
+	if m.ID != id+".log" || !strings.Contains(m.Text, "ready to go") || m.FromSession != "main" || !m.Auto {
+		t.Errorf("%+v", m)
+	}
+	h.OK("ack", "-s", "boss", m.ID)
+	Kill(t, h.Daemon())
+	open()
+	h.JSON(&m, "await", "-s", "boss", "-t", "60s", "--json")
+	if m.ID != id+".exit" || !strings.Contains(m.Text, "ended with status 3") {
+		t.Errorf("%+v", m)
+	}
+	h.OK("ack", "-s", "boss", m.ID)
+	// Once, however many daemons look.
+	Kill(t, h.Daemon())
+	h.OK("ps")
+	id = run(h, "--notify", "boss", "true")
+	h.JSON(&m, "await", "-s", "boss", "-t", "60s", "--json")
+	if m.ID != id+".exit" {
+		t.Errorf("%+v", m)
+	}
+	if o := h.OK("inbox", "-s", "boss", "--peek", "--json"); strings.Count(o, `"id"`) != 1 {
+		t.Errorf("%s", o)
 	}
 }
 

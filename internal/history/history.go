@@ -55,6 +55,8 @@ type Exit struct {
 	conch.Result
 	Lost bool  `json:"lost,omitempty"`
 	Used *Used `json:"used,omitempty"`
+	// Error says what of a process could not be kept.
+	Error string `json:"error,omitempty"`
 }
 
 // Brief is what an Index keeps of an Exit. The rest is read from the tape when
@@ -65,6 +67,7 @@ type Brief struct {
 	Seen, TimedOut, Interrupted, Lost bool
 	Signal                            *string
 	Used                              *Used
+	Error                             string
 }
 
 // ExitCode is nil where nobody saw one.
@@ -77,7 +80,7 @@ func (b *Brief) ExitCode() *int {
 }
 
 func (ex *Exit) brief() *Brief {
-	b := &Brief{Signal: ex.Signal, TimedOut: ex.TimedOut, Interrupted: ex.Interrupted, Lost: ex.Lost, Used: ex.Used}
+	b := &Brief{Signal: ex.Signal, TimedOut: ex.TimedOut, Interrupted: ex.Interrupted, Lost: ex.Lost, Used: ex.Used, Error: ex.Error}
 	if ex.ExitCode != nil {
 		b.Code, b.Seen = *ex.ExitCode, true
 	}
@@ -287,6 +290,7 @@ func (x *Index) DescribeProcess(e *Entry, agent string, text func(*Entry) string
 	}
 	ended := e.Ended
 	p.EndedAt, p.ExitCode, p.Signal = &ended, e.Exit.ExitCode(), e.Exit.Signal
+	p.Error = e.Exit.Error
 	if u := e.Exit.Used; u != nil {
 		p.CPUMS, p.PeakMemory = u.CPUMS, u.PeakMemory
 	}

@@ -10,9 +10,8 @@ import (
 	"github.com/conchsh/conch/internal/session"
 )
 
-// Processes lists the background processes of all open sessions, oldest first. A
-// keeper that does not answer is an error: a list that leaves its processes out would
-// say that they are gone.
+// Processes lists the background processes of all open sessions, oldest first, those of
+// a keeper that does not answer as they are on record.
 func (h *Host) Processes(ctx context.Context) ([]conch.Process, error) {
 	var mu sync.Mutex
 	out := []conch.Process{}
@@ -52,7 +51,7 @@ func (h *Host) each(ctx context.Context, ask func(context.Context, *session.Sess
 		sem <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-sem }()
-			ctx, cancel := context.WithTimeout(ctx, 5*askLimit)
+			ctx, cancel := context.WithTimeout(ctx, 2*askLimit)
 			defer cancel()
 			err := ask(ctx, s)
 			// A keeper that ends in the middle of the question leaves a record,

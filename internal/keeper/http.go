@@ -486,7 +486,7 @@ func (k *Keeper) postShutdown(w http.ResponseWriter, r *http.Request) {
 
 func (k *Keeper) postStdin(w http.ResponseWriter, r *http.Request) {
 	id := conch.CommandID(r.PathValue("id"))
-	_, live, _, err := k.lookup(id)
+	e, live, _, err := k.lookup(id)
 	if err != nil {
 		sendError(w, err)
 		return
@@ -495,10 +495,18 @@ func (k *Keeper) postStdin(w http.ResponseWriter, r *http.Request) {
 	k.do(func() {
 		if live != nil {
 			in = live.stdin
+		} else if in = k.inputs[e.N]; in != nil {
+			live = &command{began: closed, done: closed, stdin: in} // for a write that is sent again
 		}
 	})
 	if in == nil {
-		sendError(w, conch.Errorf(conch.StdinClosed, "command %s has no open stdin", id).Hint("start it with -i (open_stdin) to write to it"))
+		err := conch.Errorf(conch.StdinClosed, "command %s has no open stdin", id).Hint("exec -i (open_stdin) leaves it open")
+		if e.Process != nil && e.Exit != nil {
+			err = conch.Errorf(conch.StdinClosed, "process %s has ended and reads nothing any more", id).Hint("conch ps shows how it ended")
+		} else if e.Process != nil {
+			err = conch.Errorf(conch.StdinClosed, "process %s was started without a stdin", id).Hint("run it without --no-stdin")
+		}
+		sendError(w, err)
 		return
 	}
 	q := r.URL.Query()
@@ -521,6 +529,9 @@ func (k *Keeper) postStdin(w http.ResponseWriter, r *http.Request) {
 	}
 	sendJSON(w, conch.StdinOffset{Offset: at})
 }
+
+// closed is a channel of what is over.
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // inputError names the ways in which input stops coming.
 func inputError(err error, at int64) error {

@@ -106,6 +106,7 @@ type Keeper struct {
 	last       int                 // $? for the next command
 	cwd        string              // logical directory after the last command
 	procs      map[uint32]*process // those that run, by number
+	inputs     map[uint32]*stdin   // of those that ended and are listed: what was written to them
 	streams    []*stream
 	hangups    []*hangup
 	settle     bool // a stream of the running command has just ended
@@ -146,7 +147,7 @@ func Main(dir, version string) int {
 	debug.SetGCPercent(50)
 	proc.Detach()
 	k := &Keeper{dir: dir, home: filepath.Dir(filepath.Dir(dir)), version: version, log: openLog(dir),
-		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), forks: make(chan func()), answered: make(chan struct{}, 1), dying: map[int]bool{}, procs: map[uint32]*process{}}
+		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), forks: make(chan func()), answered: make(chan struct{}, 1), dying: map[int]bool{}, procs: map[uint32]*process{}, inputs: map[uint32]*stdin{}}
 	ctl, err := k.open()
 	if err != nil {
 		k.log.Error("keeper cannot start", "err", err)

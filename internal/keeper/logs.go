@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -63,6 +64,9 @@ func (k *Keeper) getLogs(w http.ResponseWriter, r *http.Request) {
 		src.Wait = func() error { return k.waitProcess(ctx, live, rd) }
 	}
 	started, err := q.Answer(w, src, func() (conch.Process, error) { return k.process(e.N) })
+	if err == nil && !q.Page() && ctx.Err() == nil {
+		err = k.whole(e.N)
+	}
 	if err == nil || ctx.Err() != nil {
 		return
 	}
@@ -71,7 +75,24 @@ func (k *Keeper) getLogs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	k.log.Warn("logs", "process", e.N, "err", err)
+	if q.Frames() {
+		b, _ := json.Marshal(conch.AsError(err).Body())
+		w.Write(tape.AppendFrame(nil, tape.Frame{Command: e.N, Kind: tape.Note, Data: b}))
+		return
+	}
 	panic(http.ErrAbortHandler) // the client must not take it for whole
+}
+
+// whole reports, as an error, whether all that a process wrote could be kept.
+func (k *Keeper) whole(n uint32) (err error) {
+	k.do(func() {
+		if p := k.procs[n]; p != nil {
+			err = p.failed
+		} else if e := k.index.Get(n); e != nil && e.Exit != nil && e.Exit.Error != "" {
+			err = conch.Errorf(conch.StorageFull, "%s", e.Exit.Error)
+		}
+	})
+	return err
 }
 
 // waitProcess waits for more output of a process. Its end is on the tape, unless that

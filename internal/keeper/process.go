@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -36,10 +35,9 @@ type process struct {
 	self    proc.ID
 	gate    *os.File // the process waits for a byte on it, and dies of its end
 	lastOut time.Time
-	// The kernel counts the forking keeper's memory into a child's peak. What is not
-	// above floor says nothing; peak is then the most that was seen of it.
-	floor, peak int64
-	peeked      time.Time
+	// The kernel counts the forking keeper's memory into a child's peak: what is not
+	// above this says nothing.
+	floor int64
 }
 
 // keepEnded is how many ended processes of a session stay listed.
@@ -159,11 +157,15 @@ func (k *Keeper) spawn(q conch.RunRequest) (*process, error) {
 	}
 	cwd := q.Cwd
 	if cwd == "" {
-		cwd = existing(k.cwd)
+		cwd = k.cwd
 	} else if !filepath.IsAbs(cwd) {
 		cwd = filepath.Join(k.cwd, cwd)
 	}
-	if fi, err := os.Stat(cwd); err != nil {
+	if fi, err := os.Stat(cwd); err != nil && q.Cwd == "" {
+		// In another directory it would do to that what was meant for this.
+		return nil, conch.Errorf(conch.InvalidRequest, "the session's directory is gone: %v", err).
+			Hint("--cwd DIR starts it elsewhere; conch exec -s %s 'cd DIR' moves the session", k.spec.Label)
+	} else if err != nil {
 		return nil, conch.Errorf(conch.InvalidRequest, "cannot start there: %v", err)
 	} else if !fi.IsDir() {
 		return nil, conch.Errorf(conch.InvalidRequest, "cannot start in %s: not a directory", cwd)
@@ -318,15 +320,12 @@ func (k *Keeper) scriptFile(script []byte) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	os.Remove(path)
-	if _, err = f.Write(script); err == nil {
-		_, err = f.Seek(0, io.SeekStart)
-	}
-	if err != nil {
-		f.Close()
+	defer os.Remove(path)
+	defer f.Close()
+	if _, err = f.Write(script); err != nil {
 		return nil, err
 	}
-	return f, nil
+	return os.Open(path) // its reader cannot write to it
 }
 
 // release lets the process begin.
@@ -351,7 +350,7 @@ func (k *Keeper) reaped(p *process, ws syscall.WaitStatus, used syscall.Rusage) 
 		code := ws.ExitStatus()
 		res.ExitCode = &code
 	}
-	ex := &history.Exit{Result: res, Used: &history.Used{
+	ex := &history.Exit{Result: res, Error: errorText(p.failed), Used: &history.Used{
 		CPUMS: float64(used.Utime.Nano()+used.Stime.Nano()) / 1e6, PeakMemory: p.peakOf(used)}}
 	b, _ := json.Marshal(ex)
 	now := time.Now()
@@ -367,6 +366,7 @@ func (k *Keeper) reaped(p *process, ws syscall.WaitStatus, used syscall.Rusage) 
 	p.status, p.result = conch.StatusDone, &ex.Result
 	if p.stdin != nil {
 		p.stdin.shut()
+		k.inputs[p.n] = p.stdin
 	}
 	delete(k.procs, p.n)
 	k.lastActive = now
@@ -376,29 +376,38 @@ func (k *Keeper) reaped(p *process, ws syscall.WaitStatus, used syscall.Rusage) 
 	k.forgetEnded(keepEnded)
 }
 
-// peakOf is the most memory of an ended process, as far as it was seen.
+// peakOf is the most memory of an ended process, 0 if that cannot be told.
 func (p *process) peakOf(used syscall.Rusage) int64 {
 	if m := peakMemory(used); m > p.floor+p.floor/8 {
 		return m
 	}
-	return p.peak
+	return 0
 }
 
-// peek looks at the memory of a process that is alive and has just written.
-func (p *process) peek(now time.Time) {
-	if now.Sub(p.peeked) > 100*time.Millisecond {
-		p.peeked = now
-		_, m := proc.Usage(p.self.PID)
-		p.peak = max(p.peak, m)
+// errorText is what the record says of output that could not be kept.
+func errorText(err error) string {
+	if err == nil {
+		return ""
 	}
+	return "its output is not whole: " + err.Error()
 }
 
 // forgetEnded takes the oldest ended processes off the list, so that at most keep stay.
 // Their output stays on the tape.
 func (k *Keeper) forgetEnded(keep int) (forgotten int) {
+	if len(k.index.Processes()) <= keep {
+		return 0
+	}
+	// One that left something running can still be ended by its id.
+	busy := map[uint32]bool{}
+	for _, id := range proc.Tree(os.Getpid()) {
+		if m, ok := proc.MarkOf(id.PID); ok {
+			busy[m.Command()] = true
+		}
+	}
 	var ended []uint32
 	for _, e := range k.index.Processes() {
-		if e.Exit != nil {
+		if e.Exit != nil && !busy[e.N] {
 			ended = append(ended, e.N)
 		}
 	}
@@ -406,6 +415,9 @@ func (k *Keeper) forgetEnded(keep int) (forgotten int) {
 		return 0
 	}
 	ended = ended[:len(ended)-keep]
+	for _, n := range ended {
+		delete(k.inputs, n)
+	}
 	b, _ := json.Marshal(history.Forgotten{Processes: ended})
 	if err := k.append(tape.Frame{Time: time.Now().UnixNano(), Kind: tape.Note, Data: b}); err != nil {
 		k.log.Warn("tape", "err", err)
@@ -457,10 +469,6 @@ func (k *Keeper) describeLive(e *history.Entry, tree []proc.ID) conch.Process {
 			cpu, peak := proc.Usage(id.PID)
 			d.CPUMS += float64(cpu) / 1e6
 			d.PeakMemory = max(d.PeakMemory, peak)
-		}
-		if p := k.procs[e.N]; p != nil {
-			p.peak = max(p.peak, d.PeakMemory)
-			d.PeakMemory = p.peak
 		}
 	}
 	return d

@@ -286,7 +286,6 @@ func (k *Keeper) take(s *stream, b []byte) {
 	}
 	if c.proc != nil {
 		c.proc.lastOut = time.Now()
-		c.proc.peek(c.proc.lastOut)
 		return
 	}
 	if room := headSize - len(s.head); room > 0 && c.status == conch.StatusRunning {

@@ -47,8 +47,16 @@ func pipeStdin(f *os.File) *stdin {
 	return s
 }
 
-// shut ends the stdin of a process that has ended.
-func (s *stdin) shut() { s.file.Close() }
+// shut ends the stdin of a process that has ended. A write that waits lets go of the
+// lock then.
+func (s *stdin) shut() {
+	s.file.Close()
+	go func() { // ends with that write
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.closed = true
+	}()
+}
 
 // open makes the FIFO for this attempt and starts waiting for the shell to open it.
 func (s *stdin) open(k *Keeper) (string, error) {
@@ -140,10 +148,15 @@ func (s *stdin) write(ctx context.Context, r io.Reader, offset int64, closeAfter
 	if offset >= 0 && offset > s.offset {
 		return s.offset, conch.Errorf(conch.InvalidRequest, "offset %d is past the %d bytes written so far", offset, s.offset)
 	}
-	if s.closed && closeAfter {
-		return s.offset, nil // closed already: the same wish again
-	}
 	if s.closed || s.file == nil {
+		if offset >= 0 {
+			// The same write again: all of it has been had.
+			if n, err := io.CopyN(io.Discard, r, s.offset-offset+1); err == io.EOF && n <= s.offset-offset {
+				return s.offset, nil
+			}
+		} else if s.closed && closeAfter {
+			return s.offset, nil // closed already: the same wish again
+		}
 		return s.offset, gone
 	}
 	if offset >= 0 {

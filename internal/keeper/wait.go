@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/history"
 	"github.com/conchsh/conch/internal/logs"
 	"github.com/conchsh/conch/internal/proc"
 	"github.com/conchsh/conch/internal/route"
@@ -45,6 +46,9 @@ func (k *Keeper) postWait(w http.ResponseWriter, r *http.Request) {
 	ctx, stop := k.present(r)
 	defer stop()
 	var res conch.WaitResult
+	if live == nil && (q.Port > 0 || q.HTTP != "") && len(k.treeOf(e.N)) > 0 {
+		live = leftover(e) // a server that went into the background by itself
+	}
 	if live != nil {
 		res, err = k.waitFor(ctx, live, q, m)
 	} else {
@@ -101,11 +105,17 @@ func (k *Keeper) waitFor(ctx context.Context, p *process, q conch.WaitRequest, m
 		defer rd.Close()
 	}
 	var last tape.Frame
+	exited := false
+	over := p.done // nil while only what it left is waited for
+	var linger <-chan time.Time
 	for {
 		if m != nil && moved == nil {
 			f, err := next()
 			switch {
 			case err == nil && f.Kind == tape.Exit:
+				exited = true // what it left may have written since: read on
+				continue
+			case errors.Is(err, io.EOF) && exited:
 				if got, ok := m.End(last); ok {
 					return conch.WaitResult{Reason: conch.WaitLog, Match: got}, nil
 				}
@@ -134,7 +144,7 @@ func (k *Keeper) waitFor(ctx context.Context, p *process, q conch.WaitRequest, m
 				return conch.WaitResult{}, err
 			}
 		}
-		ended := p.done
+		ended := over
 		if m != nil {
 			select {
 			case <-p.done:
@@ -159,7 +169,14 @@ func (k *Keeper) waitFor(ctx context.Context, p *process, q conch.WaitRequest, m
 			if q.Exit {
 				return conch.WaitResult{Reason: conch.WaitExit}, nil
 			}
+			if (q.Port > 0 || q.HTTP != "") && len(k.treeOf(p.n)) > 0 {
+				over = nil // what it left may be the server
+				linger = time.After(200 * time.Millisecond)
+				continue
+			}
 			return done(conch.WaitEnded)
+		case <-linger:
+			over = p.done
 		case <-moved:
 			moved = nil
 		case <-settle:
@@ -178,6 +195,16 @@ func (k *Keeper) waitFor(ctx context.Context, p *process, q conch.WaitRequest, m
 			return conch.WaitResult{}, ctx.Err()
 		}
 	}
+}
+
+// leftover stands for a process that has ended and left others behind.
+func leftover(e history.Entry) *process {
+	p := &process{command: &command{n: e.N, entry: &e, done: make(chan struct{})}, lastOut: e.Ended}
+	close(p.done)
+	if t := ticks(); t > 0 { // in the kernel's count, for who was there before
+		p.self = proc.ID{PID: e.Process.PID, Start: t - uint64(time.Since(e.Started)/(time.Second/100))}
+	}
+	return p
 }
 
 // quietFor is how much longer a process must be quiet to have been so for d.

@@ -11,21 +11,24 @@ import (
 	"bytes"
 	"regexp"
 
+	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/tape"
 )
 
-// MaxLine is the longest line that is held together; a longer one is treated as
-// several. The same number bounds what a match can span.
-const MaxLine = 1 << 20
+// MaxLine bounds what is kept to choose lines by: the longest line, and the last lines
+// together. Reaching it is an error: a line that was cut would be another line.
+const MaxLine = 64 << 20
 
-// maxTail bounds the lines kept for Tail, in bytes.
-const maxTail = 64 << 20
+func tooLong() error {
+	return conch.Errorf(conch.TooLarge, "choosing lines holds at most %d MiB of them, and these are longer", MaxLine>>20).
+		Hint("without tail and grep the output is given whole")
+}
 
 // A Filter chooses frames of one process. The zero Filter passes all output.
 type Filter struct {
 	Stream tape.Kind // 0: both
 	After  uint64    // only frames with a higher sequence number
-	Tail   int       // only the last lines; 0: all
+	Tail   int       // only the last lines; 0: all; -1: none, only what is still to come
 	Grep   *regexp.Regexp
 
 	part map[tape.Kind]*partial
@@ -46,7 +49,7 @@ func (f *Filter) wants(fr tape.Frame) bool {
 }
 
 // byLine reports whether frames must be cut into lines.
-func (f *Filter) byLine() bool { return f.Tail > 0 || f.Grep != nil }
+func (f *Filter) byLine() bool { return f.Tail != 0 || f.Grep != nil }
 
 // Add takes the next frame and calls emit for what is to be shown of it. What emit
 // gets is valid during the call.
@@ -72,9 +75,11 @@ func (f *Filter) Add(fr tape.Frame, emit func(tape.Frame) error) error {
 		if i < 0 {
 			n = len(data)
 		}
-		n = min(n, MaxLine-len(p.buf))
+		if len(p.buf)+n > MaxLine {
+			return tooLong()
+		}
 		p.buf = append(p.buf, data[:n]...)
-		whole := data[n-1] == '\n' || len(p.buf) == MaxLine
+		whole := data[n-1] == '\n'
 		data = data[n:]
 		p.last = fr
 		if whole {
@@ -98,12 +103,18 @@ func (f *Filter) line(p *partial, emit func(tape.Frame) error) error {
 	if f.Tail == 0 || f.live {
 		return emit(fr)
 	}
+	if f.Tail < 0 {
+		return nil
+	}
 	fr.Data = bytes.Clone(text)
 	f.kept = append(f.kept, fr)
 	f.size += len(text)
-	for len(f.kept) > f.Tail || f.size > maxTail && len(f.kept) > 1 {
+	for len(f.kept) > f.Tail {
 		f.size -= len(f.kept[0].Data)
 		f.kept = f.kept[1:]
+	}
+	if f.size > MaxLine {
+		return tooLong()
 	}
 	return nil
 }
@@ -114,7 +125,7 @@ func (f *Filter) Now(emit func(tape.Frame) error) error {
 	if f.live {
 		return nil
 	}
-	if f.Tail > 0 {
+	if f.Tail != 0 {
 		// A line that has only begun is the last one all the same.
 		for _, k := range []tape.Kind{tape.Stdout, tape.Stderr} {
 			if p := f.part[k]; p != nil && len(p.buf) > 0 {

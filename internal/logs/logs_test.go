@@ -2,12 +2,14 @@ package logs
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/tape"
 )
 
@@ -85,12 +87,27 @@ func TestFilterFollow(t *testing.T) {
 }
 
 func TestFilterLongLine(t *testing.T) {
-	text := strings.Repeat("x", 3*MaxLine+5) + "\nlast\n"
-	if got := run(Filter{Tail: 1}, frames(text, func() int { return 700_000 })); got != "last\n" {
-		t.Errorf("%d bytes", len(got))
+	long := strings.Repeat("x", 3<<20) + "ERROR"
+	text := "first\n" + long + "\nlast\n"
+	in := frames(text, func() int { return 700_000 })
+	for want, f := range map[string]Filter{
+		"last\n":          {Tail: 1},
+		long + "\nlast\n": {Tail: 2},
+		long + "\n":       {Grep: regexp.MustCompile("ERROR")},
+		"":                {Grep: regexp.MustCompile("^ERROR")},
+	} {
+		if got := run(f, in); got != want {
+			t.Errorf("%+v: %d bytes, want %d", f, len(got), len(want))
+		}
 	}
-	if got := run(Filter{Grep: regexp.MustCompile("x")}, frames(text, func() int { return 700_000 })); got != strings.Repeat("x", 3*MaxLine+5)+"\n" {
-		t.Errorf("%d bytes", len(got))
+	// More than can be held is an error, never half a line.
+	over := Filter{Tail: 1}
+	var err error
+	for i := range uint64(MaxLine>>20 + 1) {
+		err = errors.Join(err, over.Add(tape.Frame{Seq: i + 1, Kind: tape.Stdout, Data: bytes.Repeat([]byte("x"), 1<<20)}, func(tape.Frame) error { return nil }))
+	}
+	if !errors.Is(err, conch.TooLarge) {
+		t.Error(err)
 	}
 }
 
@@ -162,7 +179,7 @@ func TestMatcherBounded(t *testing.T) {
 	chunk := bytes.Repeat([]byte("hay"), 100_000)
 	for i := range 50 {
 		m.Add(tape.Frame{Seq: uint64(i + 1), Kind: tape.Stdout, Data: chunk})
-		if n := len(m.windows[tape.Stdout].buf); n > 2*MaxLine {
+		if n := len(m.windows[tape.Stdout].buf); n > 2*matchWindow {
 			t.Fatalf("%d bytes are kept", n)
 		}
 	}

@@ -9,10 +9,13 @@ import (
 	"github.com/conchsh/conch/internal/tape"
 )
 
+// matchWindow bounds what a match can span.
+const matchWindow = 1 << 20
+
 // A Matcher looks for an expression in a process's streams, each for itself, however
 // their bytes are cut into frames. Within a stream it finds the first place where the
 // expression matches. An expression that cannot match a newline is tried on lines;
-// any other on the last MaxLine bytes.
+// any other on the last matchWindow bytes.
 //
 // A line that has not ended is tried as well, since prompts do not end theirs. Only an
 // expression that looks at the end of a line waits for it: what is not yet complete
@@ -105,14 +108,14 @@ func (m *Matcher) Add(fr tape.Frame) (*conch.Match, bool) {
 	// In pieces, so that what is kept stays bounded whatever a frame brings.
 	m.pending = nil
 	for data := fr.Data; len(data) > 0; {
-		n := min(len(data), MaxLine)
+		n := min(len(data), matchWindow)
 		w.buf = append(w.buf, data[:n]...)
 		data = data[n:]
 		at := m.find(w, false)
 		if at == nil {
 			continue
 		}
-		if at[1] == len(w.buf) && at[1] > at[0] && at[1] < MaxLine && w.buf[at[1]-1] != '\n' {
+		if at[1] == len(w.buf) && at[1] > at[0] && at[1] < matchWindow && w.buf[at[1]-1] != '\n' {
 			m.pending = m.match(w, at, fr)
 			continue
 		}
@@ -156,7 +159,7 @@ func (m *Matcher) find(w *window, ended bool) []int {
 				return at
 			}
 		}
-		w.drop(len(w.buf) - MaxLine)
+		w.drop(len(w.buf) - matchWindow)
 		return nil
 	}
 	for {
@@ -177,7 +180,7 @@ func (m *Matcher) find(w *window, ended bool) []int {
 			return at
 		}
 	}
-	w.drop(len(w.buf) - MaxLine)
+	w.drop(len(w.buf) - matchWindow)
 	return nil
 }
 

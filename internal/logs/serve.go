@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -64,7 +65,11 @@ func ParseQuery(v url.Values, accept string) (*Query, error) {
 				err = nil
 			}
 		case "tail":
-			err = number(key, 1_000_000, func(n int64) { q.Tail = int(n) })
+			err = number(key, 1_000_000, func(n int64) {
+				if q.Tail = int(n); n == 0 {
+					q.Tail = -1
+				}
+			})
 		case "max_output":
 			err = number(key, maxPage, func(n int64) {
 				if n > 0 {
@@ -89,6 +94,12 @@ func ParseQuery(v url.Values, accept string) (*Query, error) {
 	}
 	return q, nil
 }
+
+// Page reports whether JSON was asked for, which says itself how things stand.
+func (q *Query) Page() bool { return q.page }
+
+// Frames reports whether frames were asked for.
+func (q *Query) Frames() bool { return q.frames }
 
 // ParseStream reads the name of a stream; empty is both.
 func ParseStream(s string) (tape.Kind, error) {
@@ -123,6 +134,7 @@ func (q *Query) Answer(w http.ResponseWriter, src Source, describe func() (conch
 	}
 	w.Header().Set("Content-Type", kind)
 	var buf []byte
+	var exit tape.Frame
 	emit := func(f tape.Frame) error {
 		started = true
 		if !q.frames {
@@ -140,7 +152,7 @@ func (q *Query) Answer(w http.ResponseWriter, src Source, describe func() (conch
 				break
 			}
 			if err := q.Now(emit); err != nil {
-				return true, nil // the client has left
+				return started, over(err)
 			}
 			http.NewResponseController(w).Flush()
 			started = true
@@ -154,9 +166,13 @@ func (q *Query) Answer(w http.ResponseWriter, src Source, describe func() (conch
 		if err != nil {
 			return started, err
 		}
-		if f.Kind == tape.Exit && q.Follow {
+		if f.Kind == tape.Exit && src.Wait == nil {
+			exit = f // what its children wrote after it comes first
+			exit.Data = bytes.Clone(f.Data)
+		}
+		if f.Kind == tape.Exit && q.Follow && src.Wait != nil {
 			if err := q.End(emit); err != nil {
-				return true, nil
+				return started, over(err)
 			}
 			if q.frames {
 				emit(f)
@@ -164,11 +180,24 @@ func (q *Query) Answer(w http.ResponseWriter, src Source, describe func() (conch
 			return true, nil
 		}
 		if err := q.Add(f, emit); err != nil {
-			return true, nil
+			return started, over(err)
 		}
 	}
-	q.End(emit)
-	return true, nil
+	if err := q.End(emit); err != nil {
+		return started, over(err)
+	}
+	if q.Follow && q.frames && exit.Kind == tape.Exit {
+		emit(exit)
+	}
+	return started, nil
+}
+
+// over is what remains of an error while writing: that the client has left is none.
+func over(err error) error {
+	if _, ours := errors.AsType[*conch.Error](err); ours {
+		return err
+	}
+	return nil
 }
 
 // answerPage collects whole frames up to the limit, one at least.
@@ -194,7 +223,9 @@ func (q *Query) answerPage(w http.ResponseWriter, src Source, describe func() (c
 	for {
 		f, err := src.Next()
 		if errors.Is(err, io.EOF) {
-			if err := q.End(emit); err == nil && q.byLine() {
+			if err := q.End(emit); over(err) != nil {
+				return false, err
+			} else if err == nil && q.byLine() {
 				page.Cursor = max(page.Cursor, last) // what did not match need not be looked at again
 			}
 			break
@@ -202,7 +233,9 @@ func (q *Query) answerPage(w http.ResponseWriter, src Source, describe func() (c
 		if err != nil {
 			return false, err
 		}
-		if err := q.Add(f, emit); err != nil {
+		if err := q.Add(f, emit); over(err) != nil {
+			return false, err
+		} else if err != nil {
 			break
 		}
 		last = max(last, f.Seq)
@@ -211,7 +244,7 @@ func (q *Query) answerPage(w http.ResponseWriter, src Source, describe func() (c
 	if err != nil {
 		return false, err
 	}
-	page.ProcessID, page.Status = p.ProcessID, p.Status
+	page.ProcessID, page.Status, page.Error = p.ProcessID, p.Status, p.Error
 	if utf8.Valid(out) && utf8.Valid(errs) {
 		page.Stdout, page.Stderr = string(out), string(errs)
 	} else {

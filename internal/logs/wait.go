@@ -54,7 +54,7 @@ func Past(q conch.WaitRequest, m *Matcher, next func() (tape.Frame, error)) (con
 		var last tape.Frame
 		for {
 			f, err := next()
-			if errors.Is(err, io.EOF) || err == nil && f.Kind == tape.Exit {
+			if errors.Is(err, io.EOF) { // and not at its exit: what it left may have written since
 				if got, ok := m.End(last); ok {
 					return conch.WaitResult{Reason: conch.WaitLog, Match: got}, nil
 				}

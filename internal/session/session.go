@@ -245,8 +245,8 @@ func (s *Session) Processes(ctx context.Context) ([]conch.Process, error) {
 	}
 	var out []conch.Process
 	err := s.call(ctx, l, http.MethodGet, "/processes", &out)
-	if _, told := errors.AsType[*conch.Error](err); err != nil && !told && ctx.Err() == nil {
-		return record.Processes() // the keeper has just died
+	if _, told := errors.AsType[*conch.Error](err); err != nil && !told {
+		return record.Processes() // the keeper has just died, or is stopped: as far as is on record
 	}
 	return out, err
 }

@@ -41,6 +41,8 @@ func (p Program) Launch() (argv, env []string, script []byte) {
 	var b *bytes.Buffer
 	if p.State != nil {
 		b = p.State.beginning()
+		// Set before a script begins, it starts bash's debugger.
+		b.WriteString("\\builtin shopt -u extdebug\n")
 		env = p.State.foreignEnv(p.Env)
 	} else {
 		b = new(bytes.Buffer)
@@ -53,14 +55,22 @@ func (p Program) Launch() (argv, env []string, script []byte) {
 				env = append(env, kv)
 			}
 		}
+		b.WriteString("\\builtin shopt -s expand_aliases\n") // as in the session's shell
 		if p.RC != "" {
 			b.WriteString(`\builtin . ` + Quote(p.RC) + " </dev/null\n")
 		}
 	}
 	head := `\builtin read -r -n 1 -u ` + gateFD + ` __conch||\builtin kill -9 $$` + "\n" +
-		`\builtin exec ` + scriptFD + "<&- " + gateFD + "<&-\n" + `\builtin unset BASH_ENV __conch;BASH_ARGV0=conch` + "\n"
+		// Not as \builtin, which would undo it. Nobody's functions are there yet.
+		`exec ` + scriptFD + "<&- " + gateFD + "<&-\n" + `\builtin unset BASH_ENV __conch;BASH_ARGV0=conch` + "\n"
 	if p.State != nil {
 		p.State.arguments(b)
+		// Traps are not inherited, but what is ignored is.
+		for _, t := range p.State.userTraps() {
+			if strings.HasPrefix(t, "trap -- '' SIG") {
+				b.WriteString(`\builtin ` + t + "\n")
+			}
+		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(p.Extra)) {
 		b.WriteString(`\builtin export ` + k + "=" + Quote(p.Extra[k]) + "\n")

@@ -181,8 +181,13 @@ func (st *State) script() []byte {
 // before the directory.
 func (st *State) beginning() *bytes.Buffer {
 	b := new(bytes.Buffer)
+	extglob := ""
 	for _, line := range strings.Split(string(st.Shopt), "\n") {
-		if line != "" && !strings.HasSuffix(line, " login_shell") && !strings.HasSuffix(line, " restricted_shell") {
+		switch _, name, _ := strings.Cut(line, "shopt -"); strings.TrimLeft(name, "su ") {
+		case "", "login_shell", "restricted_shell":
+		case "extglob":
+			extglob = line
+		default:
 			b.WriteString(`\builtin ` + line + "\n")
 		}
 	}
@@ -193,8 +198,13 @@ func (st *State) beginning() *bytes.Buffer {
 			b.WriteString(e.text + "\n")
 		}
 	}
-	b.Write(st.Functions)
+	// A function may have been made while extglob was on, and is read only then.
+	b.WriteString("\\builtin shopt -s extglob\n")
+	b.Write(st.functions())
 	b.WriteByte('\n')
+	if extglob != "" {
+		b.WriteString(`\builtin ` + extglob + "\n")
+	}
 	for _, line := range strings.Split(string(st.FuncAttrs), "\n") {
 		// "declare -f name" is a plain function; "-fx", "-fr" carry more.
 		if f := strings.Fields(line); len(f) == 3 && f[1] != "-f" {
@@ -206,6 +216,18 @@ func (st *State) beginning() *bytes.Buffer {
 	}
 	b.WriteString(`\builtin umask ` + strings.TrimSpace(string(st.Umask)) + "\n")
 	return b
+}
+
+// functions are the definitions as bash can read them back: a name with = in it needs
+// the word that bash leaves out when it writes them.
+func (st *State) functions() []byte {
+	text := append([]byte{'\n'}, st.Functions...)
+	for _, line := range strings.Split(string(st.FuncAttrs), "\n") {
+		if f := strings.Fields(line); len(f) == 3 && strings.Contains(f[2], "=") {
+			text = bytes.Replace(text, []byte("\n"+f[2]+" () \n{"), []byte("\nfunction "+f[2]+" () \n{"), 1)
+		}
+	}
+	return text
 }
 
 // arguments sets OLDPWD, the positional parameters and the disabled builtins.
@@ -225,6 +247,7 @@ func (st *State) arguments(b *bytes.Buffer) {
 
 // options sets what `set` does.
 func (st *State) options(b *bytes.Buffer) {
+	var loud []string
 	for _, line := range strings.Split(string(st.Options), "\n") {
 		f := strings.Fields(line)
 		if len(f) != 3 {
@@ -232,10 +255,14 @@ func (st *State) options(b *bytes.Buffer) {
 		}
 		switch f[2] {
 		case "emacs", "vi", "history", "interactive-comments":
+		case "verbose", "xtrace":
+			loud = append(loud, `\builtin `+line)
 		default:
 			b.WriteString(`\builtin ` + line + "\n")
 		}
 	}
+	// On one line, which is read before either shows what follows.
+	b.WriteString(strings.Join(loud, ";") + "\n")
 }
 
 // unrestorable are variables bash keeps itself.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -325,4 +326,10 @@ func (c *Client) MailEvents(ctx context.Context, agent, label string, after int6
 		return c.explain(ctx, k, err)
 	}
 	return conch.Errorf(conch.NotRunning, "the daemon ended the stream").Retry()
+}
+
+// MailSnapshot reads all mail of the home as one database file, for a backup. It is
+// empty if there is none.
+func (c *Client) MailSnapshot(ctx context.Context) (io.ReadCloser, error) {
+	return c.open(ctx, call{method: http.MethodGet, url: daemonURL("/mail/snapshot", nil)})
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -18,13 +20,13 @@ func newBackup(a *app) *cobra.Command {
 		Use:     "backup FILE [--force] [--json]",
 		GroupID: groupDaemon,
 		Short:   "Write everything conch keeps into one file",
-		Long: `Write the home (configuration, keys, sessions with their tapes and state) into
+		Long: `Write the home (configuration, keys, mail, sessions with their tapes and state) into
 one tar archive, compressed if its name ends in gz. Sessions run on meanwhile;
 what is being run is in it as far as it has come. The file holds keys and all
 output: it is readable by you alone, and should stay so.`,
 		Example: "  conch backup ~/conch-$(date +%F).tar.gz",
 		Args:    words("FILE"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			home, err := a.homeFor(args[0])
 			if err != nil {
 				return err
@@ -33,7 +35,7 @@ output: it is readable by you alone, and should stay so.`,
 			if err != nil {
 				return err
 			}
-			s, err := backup.Write(path, backup.Options{Home: home, Version: version, Sources: backupSources(home)}, force)
+			s, err := backup.Write(path, backup.Options{Home: home, Version: version, Sources: a.backupSources(cmd.Context(), home)}, force)
 			if err != nil {
 				return err
 			}
@@ -49,9 +51,23 @@ output: it is readable by you alone, and should stay so.`,
 	return cmd
 }
 
-// backupSources are what somebody writes to and that has its own way to be
-// copied. There is none yet.
-func backupSources(string) []backup.Source { return nil }
+// backupSources are what somebody writes to and that has its own way to be copied:
+// the mail, by whoever has it open.
+func (a *app) backupSources(ctx context.Context, home string) []backup.Source {
+	const name = "conch.db"
+	if _, err := os.Stat(filepath.Join(home, name)); err != nil {
+		return nil
+	}
+	return []backup.Source{{Name: name, Write: func(w io.Writer) error {
+		db, err := a.client(client.Options{Home: home}).MailSnapshot(ctx)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		_, err = io.Copy(w, db)
+		return err
+	}}}
+}
 
 func newRestore(a *app) *cobra.Command {
 	var force, asJSON bool

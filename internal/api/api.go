@@ -53,7 +53,7 @@ func New(h *host.Host) http.Handler {
 func (s *server) handlers() map[string]http.HandlerFunc {
 	list := map[string]http.HandlerFunc{
 		"import": s.importLog, "openapi": s.openapi, "health": s.healthz, "metrics": s.metrics,
-		"mailEvents": s.mailEvents, "presence": s.presence,
+		"mailEvents": s.mailEvents, "mailSnapshot": s.mailSnapshot, "presence": s.presence,
 	}
 	for name, f := range map[string]func(*http.Request) (any, error){
 		"version":       s.version,

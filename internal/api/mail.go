@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -113,6 +114,23 @@ func (s *server) thread(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return s.h.Mail.Thread(r.Context(), agent, r.PathValue("message"))
+}
+
+// mailSnapshot sends the database as it stands, from a copy that is gone afterwards.
+func (s *server) mailSnapshot(w http.ResponseWriter, r *http.Request) {
+	f, err := s.h.MailSnapshot(r.Context())
+	if err != nil {
+		fail(w, because(r, err))
+		return
+	}
+	w.Header().Set("Content-Type", route.BytesType)
+	if f == nil {
+		return
+	}
+	defer f.Close()
+	if _, err := io.Copy(w, f); err != nil {
+		panic(http.ErrAbortHandler) // the client must see that the body is not whole
+	}
 }
 
 func (s *server) search(r *http.Request) (any, error) {

@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -120,6 +121,21 @@ func (h *Host) mailboxes(ctx context.Context, list []conch.SessionInfo) []conch.
 		return cmp.Or(cmp.Compare(a.Agent, b.Agent), mail.CompareLabels(a.Label, b.Label))
 	})
 	return list
+}
+
+// MailSnapshot gives a copy of all mail, a file without a name that the caller closes;
+// nil if there is no mail.
+func (h *Host) MailSnapshot(ctx context.Context) (*os.File, error) {
+	dir, err := os.MkdirTemp(h.Home, ".snapshot-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "conch.db")
+	if there, err := h.Mail.Snapshot(ctx, path); err != nil || !there {
+		return nil, err
+	}
+	return os.Open(path)
 }
 
 func (h *Host) checkMail(ctx context.Context) conch.Check {

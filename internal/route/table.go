@@ -113,6 +113,8 @@ func mail() []Route {
 			Body: conch.PolicyInfo{}, MaxBody: MaxMail, Answer: conch.PolicyInfo{}, Errors: who},
 		{Name: "setPriority", Method: post, Path: "/v1/mail/priority", Summary: "Set a session's priority: the highest that is live is the primary.",
 			Body: conch.PriorityRequest{}, MaxBody: MaxMail, Answer: conch.PriorityRequest{}, Errors: who},
+		{Name: "mailSnapshot", Method: get, Path: "/v1/mail/snapshot", Summary: "All mail of the home as a database file, for a backup; empty if there is none.",
+			Media: []string{BytesType}, Errors: []conch.Kind{conch.StorageFull, conch.StoreDamaged}},
 		{Name: "mailEvents", Method: get, Path: "/v1/mail/events", Summary: "What happens to an agent's mail, or to one session's, as events.",
 			Detail: "New mail is an event mail, a step of a message that was sent an event receipt. Without a number to go on after it begins now.",
 			Query:  []Param{agent, {Name: "session", Type: String, Doc: "Only this session's; it is told of its mail, which is then offered."}, after()},

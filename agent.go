@@ -51,6 +51,7 @@ type WhoAmI struct {
 type DaemonInfo struct {
 	PID int `json:"pid"`
 	// Mode is auto for a daemon that a client started and that leaves when it
-	// is not needed, up for one that stays until it is told to leave.
+	// is not needed, up for one that stays until it is told to leave, and
+	// standalone for one inside an agent's server, which leaves with it.
 	Mode string `json:"mode"`
 }

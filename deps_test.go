@@ -39,6 +39,7 @@ var forbidden = []struct{ from, to string }{
 	{"internal/mail", "internal/keeper internal/api internal/host internal/daemon internal/session client"},
 	{"internal/host", "internal/keeper internal/api internal/daemon client"},
 	{"internal/api", "internal/keeper internal/daemon client"},
+	{"internal/mcp", "internal/api internal/host internal/daemon internal/session internal/keeper internal/store internal/mail"},
 	{"internal/agent", "internal/session internal/host internal/api client"},
 	{"internal/envelope", "client internal/..."},
 	{"client", "internal/api internal/host internal/daemon internal/session internal/keeper internal/store internal/mail"},
@@ -76,6 +77,9 @@ func TestDirectionOfImports(t *testing.T) {
 			}
 			if strings.HasPrefix(dep, "modernc.org/sqlite") && sqliteIs(pkg, deps) {
 				t.Errorf("%s imports %s, which is internal/store's", pkg, dep)
+			}
+			if strings.HasPrefix(dep, "github.com/modelcontextprotocol/") && !matches("internal/mcp", pkg) && !matches("cmd/...", pkg) {
+				t.Errorf("%s reaches %s, which is for internal/mcp", pkg, dep)
 			}
 			if first, _, _ := strings.Cut(dep, "/"); pkg == module && strings.Contains(first, ".") {
 				t.Errorf("the root package imports %s: it has the standard library only", dep)

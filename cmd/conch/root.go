@@ -86,7 +86,7 @@ Exit status: the command's own; 124 timed out; 125 conch itself failed;
 		newRun(a), newPs(a), newLogs(a), newWait(a), newKill(a), newStdin(a),
 		newSend(a), newInbox(a), newAck(a), newReply(a), newAsk(a), newAwait(a), newReceipts(a), newMail(a),
 		newNew(a), newSessions(a), newReset(a), newClose(a), newPrune(a), newLog(a),
-		newAgent(a), newWhoami(a), newEnvelope(),
+		newAgent(a), newWhoami(a), newEnvelope(), newMCP(a),
 		newUp(a), newDown(a), newStatus(a), newDoctor(a), newBackup(a), newRestore(a), newBench(), newVersion(),
 	)
 	return root

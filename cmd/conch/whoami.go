@@ -65,8 +65,11 @@ func chosen(by conch.Scope) string {
 }
 
 func stays(mode string) string {
-	if mode == "auto" {
+	switch mode {
+	case "auto":
 		return "leaves when it is not needed"
+	case "standalone":
+		return "leaves with the agent it serves"
 	}
 	return "stays until conch down"
 }

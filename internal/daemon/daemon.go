@@ -44,6 +44,10 @@ type Options struct {
 	// session is left.
 	AutoStarted bool
 	IdleExit    time.Duration
+	// EndSessions ends every process of the sessions when this daemon ends with
+	// its context or by a signal. They stay open, and begin again from their
+	// checkpoints. A daemon that a client tells to leave leaves them running.
+	EndSessions bool
 	// Ready is called once the socket answers and daemon.json says where.
 	Ready func()
 	// NoConfig leaves the configuration unread: a daemon that is only to close
@@ -78,6 +82,7 @@ const (
 func Run(ctx context.Context, o Options) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
+	ended := ctx
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	manager := newNotifier()
@@ -143,7 +148,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return homeError(home, err)
 	}
 	h := host.New(host.Options{
-		Store: store, Agents: agents, Home: home, Socket: path, Version: o.Version, Config: cfg, Auto: o.AutoStarted, Leave: leave, Log: log,
+		Store: store, Agents: agents, Home: home, Socket: path, Version: o.Version, Config: cfg, Auto: o.AutoStarted, Inside: o.EndSessions, Leave: leave, Log: log,
 	})
 	defer h.Mail.Close()
 	l := sock.NewListener(ul, api.Route(h))
@@ -213,6 +218,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		tell(conch.Errorf(conch.NotRunning, "the daemon left before it could finish this").Hint("try again; it starts anew").Retry())
 	})
 	<-served
+	if o.EndSessions && ended.Err() != nil {
+		if _, err := h.StopAll(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -218,8 +218,11 @@ func (h *Host) WhoAmI(ctx context.Context, c Caller, label string) (conch.WhoAmI
 		return conch.WhoAmI{}, err
 	}
 	mode := "up"
-	if h.Auto {
+	switch {
+	case h.Auto:
 		mode = "auto"
+	case h.Inside:
+		mode = "standalone"
 	}
 	return conch.WhoAmI{
 		Agent: name, Address: info.Address, Label: label, ChosenBy: by,

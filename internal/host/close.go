@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/session"
 )
 
 // Close ends a session for good, with every process in it.
@@ -28,8 +29,20 @@ func (h *Host) Close(ctx context.Context, agent, label string) (conch.Gone, erro
 	return conch.Gone{OK: err == nil, Processes: e.Processes, Verified: e.Verified}, err
 }
 
-// closeAll closes every session, several at a time.
+// StopAll ends every session's processes and leaves the sessions open, for a
+// daemon after which nothing may run.
+func (h *Host) StopAll(ctx context.Context) (conch.Gone, error) {
+	h.Store.Hold(true)
+	return h.endAll(func(s *session.Session) (session.Ended, error) { return s.Stop(ctx) })
+}
+
+// closeAll closes every session.
 func (h *Host) closeAll(ctx context.Context) (conch.Gone, error) {
+	return h.endAll(func(s *session.Session) (session.Ended, error) { return s.Close(ctx) })
+}
+
+// endAll ends every session in one of the two ways, several at a time.
+func (h *Host) endAll(end func(*session.Session) (session.Ended, error)) (conch.Gone, error) {
 	total := conch.Gone{OK: true, Verified: true}
 	var (
 		mu   sync.Mutex
@@ -41,7 +54,7 @@ func (h *Host) closeAll(ctx context.Context) (conch.Gone, error) {
 		sem <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-sem }()
-			e, err := s.Close(ctx)
+			e, err := end(s)
 			mu.Lock()
 			defer mu.Unlock()
 			if errors.Is(err, conch.SessionClosed) {

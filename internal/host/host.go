@@ -33,6 +33,8 @@ type Options struct {
 	// Auto says that the daemon was started by a client's need and leaves by
 	// itself.
 	Auto bool
+	// Inside says that the daemon is part of an agent's server, and leaves with it.
+	Inside bool
 	// Leave makes the daemon shut down, soon and gracefully.
 	Leave func()
 	Log   *slog.Logger // nil: nothing is logged

@@ -21,30 +21,16 @@ func (s *Session) Close(ctx context.Context) (Ended, error) {
 		return Ended{}, err
 	}
 	defer s.release()
-	if s.gone {
-		return Ended{}, errGone
-	}
-	return s.close(context.WithoutCancel(ctx))
+	return s.close(ctx)
 }
 
 // close is Close under turn.
 func (s *Session) close(ctx context.Context) (Ended, error) {
-	total, err := s.end(ctx)
-	if err != nil {
-		return total, err
-	}
-	lock, err := s.seize(ctx)
+	total, lock, err := s.halt(ctx)
 	if err != nil {
 		return total, err
 	}
 	defer lock.Unlock()
-	fault.Point("close.ended")
-	rest, err := s.sweep(ctx)
-	total.Processes += rest.Processes
-	total.Verified = total.Verified && rest.Verified
-	if err != nil {
-		return total, err
-	}
 	now := time.Now().UTC()
 	s.spec.ClosedAt = &now
 	if err := WriteJSON(filepath.Join(s.dir, specFile), s.spec); err != nil {
@@ -56,6 +42,46 @@ func (s *Session) close(ctx context.Context) (Ended, error) {
 	s.st.forget(s)
 	s.st.Tidy()
 	return total, nil
+}
+
+// Stop ends the same as Close and leaves the session open: its next use starts
+// a shell from the last checkpoint.
+func (s *Session) Stop(ctx context.Context) (Ended, error) {
+	if err := s.acquire(ctx); err != nil {
+		return Ended{}, err
+	}
+	defer s.release()
+	total, lock, err := s.halt(ctx)
+	if err != nil {
+		return total, err
+	}
+	lock.Unlock()
+	return total, nil
+}
+
+// halt ends the keeper and all processes, and holds the session's lock. Under turn.
+func (s *Session) halt(ctx context.Context) (Ended, *Lock, error) {
+	if s.gone {
+		return Ended{}, nil, errGone
+	}
+	ctx = context.WithoutCancel(ctx)
+	total, err := s.end(ctx)
+	if err != nil {
+		return total, nil, err
+	}
+	lock, err := s.seize(ctx)
+	if err != nil {
+		return total, nil, err
+	}
+	fault.Point("close.ended")
+	rest, err := s.sweep(ctx)
+	total.Processes += rest.Processes
+	total.Verified = total.Verified && rest.Verified
+	if err != nil {
+		lock.Unlock()
+		return total, nil, err
+	}
+	return total, lock, nil
 }
 
 // end asks a living keeper to end everything. From here on no request is

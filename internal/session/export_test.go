@@ -14,3 +14,13 @@ func SetLimits(t *testing.T, d time.Duration) {
 
 // BreakControl cuts the control connection and leaves the keeper alone.
 func BreakControl(s *Session) { s.link.Load().ctl.CloseRead() }
+
+// Reserve begins to make a session and stops there.
+func Reserve(t *testing.T, st *Store, label string) (s *Session, done func()) {
+	t.Helper()
+	s, made, err := st.reserve(NewSpec{Agent: "me", Label: label})
+	if err != nil || !made {
+		t.Fatal(made, err)
+	}
+	return s, s.release
+}

@@ -241,7 +241,11 @@ func (s *Session) Processes(ctx context.Context) ([]conch.Process, error) {
 	record := s.Past()
 	l := s.link.Load()
 	if l == nil {
-		return record.Processes()
+		list, err := record.Processes()
+		if errors.Is(err, conch.OutputGone) {
+			return nil, nil // it is being made, and nothing is on disk yet; or it was pruned just now
+		}
+		return list, err
 	}
 	var out []conch.Process
 	err := s.call(ctx, l, http.MethodGet, "/processes", &out)

@@ -401,6 +401,50 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 }
 
+// A session that is stopped runs nothing and is still the same session.
+func TestStopKeepsTheSession(t *testing.T) {
+	home := newHome(t)
+	st := open(t, home)
+	s := obtain(t, st, "main")
+	k := record(t, glob(home, "sessions/*")[0])
+	_, wait := begin(t, s, "(setsid sleep 1000 >/dev/null 2>&1 &)")
+	wait()
+	eventually(t, "a stray", 5*time.Second, func() bool { return len(marked(k.Mark)) == 1 })
+	e, err := s.Stop(t.Context())
+	if err != nil || !e.Verified || e.Processes != 1 {
+		t.Fatalf("Stop = %+v, %v", e, err)
+	}
+	if left := marked(k.Mark); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	if left := append(glob(home, "run/*"), glob(home, "sessions/*/keeper.json")...); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	if _, err := s.Stop(t.Context()); err != nil {
+		t.Errorf("second Stop: %v", err)
+	}
+	again := obtain(t, st, "main")
+	if again.ID() != s.ID() || !again.Running() {
+		t.Errorf("%s, then %s, running %t", s.ID(), again.ID(), again.Running())
+	}
+	if _, err := again.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Stop(t.Context()); !errors.Is(err, conch.SessionClosed) {
+		t.Errorf("Stop after Close: %v", err)
+	}
+}
+
+// A session that is only reserved has nothing on disk, and no processes.
+func TestProcessesOfASessionBeingMade(t *testing.T) {
+	st := open(t, newHome(t))
+	s, done := session.Reserve(t, st, "soon")
+	defer done()
+	if list, err := s.Processes(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("Processes = %v, %v", list, err)
+	}
+}
+
 func TestCloseStoppedKeeper(t *testing.T) {
 	home := newHome(t)
 	st := open(t, home)

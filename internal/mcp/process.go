@@ -1,0 +1,361 @@
+package mcp
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/client"
+)
+
+type startIn struct {
+	Command string `json:"command" jsonschema:"bash text"`
+	Session string `json:"session,omitempty" jsonschema:"label; default your own; new:LABEL makes one"`
+	Name    string `json:"name,omitempty" jsonschema:"to call it by instead of its id"`
+	// These two are in the contract and need what is not there yet, terminals and
+	// mail: not offered, and refused by name.
+	TTY    bool   `json:"tty,omitempty" offered:"no"`
+	Notify string `json:"notify,omitempty" offered:"no"`
+}
+
+// shellStart starts a process.
+func shellStart(ctx context.Context, c *call, in startIn) (reply, error) {
+	switch {
+	case in.TTY:
+		return reply{}, conch.Errorf(conch.Unsupported, "this version has no terminals").Hint("leave tty out; most programs run without one")
+	case in.Notify != "":
+		return reply{}, conch.Errorf(conch.Unsupported, "this version has no messages").Hint("leave notify out; shell_wait waits for the end")
+	}
+	if in.Name != "" {
+		if err := conch.CheckProcessName(in.Name); err != nil {
+			return reply{}, err
+		}
+	}
+	t, err := c.target(ctx, in.Session)
+	if err != nil {
+		return reply{}, err
+	}
+	p, err := t.client.Run(ctx, t.name, conch.RunRequest{Command: in.Command, Name: in.Name})
+	if err != nil {
+		return reply{}, err
+	}
+	return reply{p, fmt.Sprintf("started %s\nnext: shell_wait for a port, a log line or its end; shell_output reads what it writes\n", processLine(p))}, nil
+}
+
+// processLine is a process in one line.
+func processLine(p *conch.Process) string {
+	var b strings.Builder
+	b.WriteString(string(p.ProcessID))
+	if p.Name != "" {
+		b.WriteString(" (" + p.Name + ")")
+	}
+	switch {
+	case p.ExitCode != nil:
+		fmt.Fprintf(&b, " exited %d", *p.ExitCode)
+	case p.Signal != nil:
+		fmt.Fprintf(&b, " killed by %s", *p.Signal)
+	case p.Status == conch.ProcessFailed:
+		b.WriteString(" failed: nobody saw how it ended")
+	default:
+		fmt.Fprintf(&b, " %s, pid %d", p.Status, p.PID)
+	}
+	fmt.Fprintf(&b, " · session %s · %s", p.Session, oneLine(p.Command, 120))
+	return b.String()
+}
+
+// commandLine is a command in one line.
+func commandLine(h *conch.HistoryEntry) string {
+	state := string(h.Status)
+	switch {
+	case h.TimedOut:
+		state = "timed out"
+	case h.Interrupted:
+		state = "interrupted"
+	case h.ExitCode != nil:
+		state = fmt.Sprintf("exit %d", *h.ExitCode)
+	case h.Status == conch.StatusLost:
+		state = "lost: nobody saw how it ended"
+	}
+	return fmt.Sprintf("%s %s · session %s · %s", h.CommandID, state, h.Session, oneLine(h.Command, 120))
+}
+
+type waitIn struct {
+	ID       string   `json:"id" jsonschema:"process id or name, or command id"`
+	Exit     bool     `json:"exit,omitempty" jsonschema:"its end (also when other conditions are given)"`
+	Log      string   `json:"log,omitempty" jsonschema:"regular expression (RE2), in all output so far and to come"`
+	Port     int      `json:"port,omitempty" jsonschema:"local TCP port that it listens on"`
+	HTTP     string   `json:"http,omitempty" jsonschema:"URL that answers below 400"`
+	IdleS    float64  `json:"idle_s,omitempty" jsonschema:"no output for so long"`
+	TimeoutS *float64 `json:"timeout_s,omitempty" jsonschema:"default 120"`
+}
+
+// shellWait waits in one request. Cancelling it ends the waiting only.
+func shellWait(ctx context.Context, c *call, in waitIn) (reply, error) {
+	limit := execTimeout.Milliseconds()
+	var err error
+	if in.TimeoutS != nil {
+		if limit, err = millis("timeout_s", *in.TimeoutS); err != nil {
+			return reply{}, err
+		}
+	}
+	idle, err := millis("idle_s", in.IdleS)
+	if err != nil {
+		return reply{}, err
+	}
+	th, err := c.find(ctx, in.ID)
+	if err != nil {
+		return reply{}, err
+	}
+	ctx, cancel := c.leaving(ctx)
+	defer cancel()
+	switch {
+	case th.command != nil:
+		if in.Log != "" || in.Port != 0 || in.HTTP != "" || idle != 0 {
+			return reply{}, conch.Errorf(conch.InvalidRequest, "of a command only the end can be waited for").Hint("start it with shell_start to wait for logs, ports or silence")
+		}
+		return waitCommand(ctx, c, th.command, limit)
+	case th.process == nil:
+		return reply{}, conch.Errorf(conch.InvalidRequest, "%s is a session; a process or a command can be waited for", in.ID).Hint("the tool sessions lists them")
+	}
+	if limit == 0 {
+		limit = 1 // looks once
+	}
+	p := c.progress(ctx)
+	if p != nil {
+		go c.watchLog(ctx, th.process.ProcessID, p) // ends with ctx, or the process
+	}
+	w, err := c.s.client.Wait(ctx, th.process.ProcessID, conch.WaitRequest{
+		Exit: in.Exit, Log: in.Log, Port: in.Port, HTTP: in.HTTP, IdleMS: idle, TimeoutMS: limit,
+	})
+	cancel()
+	p.close()
+	if err != nil {
+		return reply{}, err
+	}
+	text := waitText(w, in)
+	if w.Reason != conch.WaitLog {
+		tail, terr := c.s.client.LogPage(context.WithoutCancel(ctx), w.Process.ProcessID, client.LogOptions{Tail: 20}, 4000)
+		if terr == nil {
+			o, e := decode(tail.Encoding, tail.Stdout, tail.Stderr)
+			text = render(text, section{name: "last lines of stdout", data: o}, section{name: "last lines of stderr", data: e})
+		}
+	}
+	return reply{w, text}, nil
+}
+
+// leaving is a context that also ends when the client has gone: a wait is for nobody
+// then.
+func (c *call) leaving(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(c.s.left, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// watchLog shows a process's new output while it is waited for.
+func (c *call) watchLog(ctx context.Context, id conch.ProcessID, p *progress) {
+	l, err := c.s.client.Logs(ctx, id, client.LogOptions{Tail: 1, Follow: true})
+	if err != nil {
+		return // what is wrong, the wait says
+	}
+	defer l.Close()
+	for {
+		e, err := l.Next()
+		if err != nil || e.Kind == client.Exited {
+			return
+		}
+		p.add(e.Data)
+	}
+}
+
+func waitText(w *conch.WaitResult, in waitIn) string {
+	var what string
+	switch w.Reason {
+	case conch.WaitExit, conch.WaitEnded:
+		what = "it ended"
+		if w.Reason == conch.WaitEnded {
+			what = "it ended before what was waited for"
+		}
+	case conch.WaitLog:
+		what = fmt.Sprintf("found on %s: %s", w.Match.Stream, oneLine(w.Match.Line, 500))
+	case conch.WaitPort:
+		what = fmt.Sprintf("port %d takes connections", in.Port)
+	case conch.WaitHTTP:
+		what = fmt.Sprintf("%s answers", oneLine(in.HTTP, 200))
+	case conch.WaitIdle:
+		what = "no output for the time given"
+	case conch.WaitTimeout:
+		what = "not within the time given; it goes on"
+	}
+	text := fmt.Sprintf("%s: %s, after %v\n%s\n", w.Reason, what, took(w.Elapsed), processLine(&w.Process))
+	if w.Detail != "" {
+		text += "last seen: " + oneLine(w.Detail, 300) + "\n"
+	}
+	return text
+}
+
+// waitCommand waits for the end of a command that another call, or another client,
+// started.
+func waitCommand(ctx context.Context, c *call, h *conch.HistoryEntry, limit int64) (reply, error) {
+	begun := time.Now()
+	limited, cancel := context.WithTimeout(ctx, time.Duration(max(limit, 1))*time.Millisecond)
+	defer cancel()
+	r, err := c.s.client.Result(limited, h.CommandID, maxOutput)
+	switch {
+	case err == nil:
+		return reply{r, execText(r, limit)}, nil
+	case limited.Err() != nil && ctx.Err() == nil:
+		out := struct {
+			Reason  string              `json:"reason"`
+			Elapsed float64             `json:"elapsed_ms"`
+			Command *conch.HistoryEntry `json:"command"`
+		}{conch.WaitTimeout, float64(time.Since(begun)) / 1e6, h}
+		return reply{out, fmt.Sprintf("timeout: not within the time given; it goes on\n%s\n", commandLine(h))}, nil
+	}
+	return reply{}, err
+}
+
+type inputIn struct {
+	ID    string   `json:"id" jsonschema:"process id or name"`
+	Text  string   `json:"text,omitempty" jsonschema:"as it is; end a line with \\n"`
+	Keys  []string `json:"keys,omitempty" jsonschema:"after text: enter, tab, escape, space, backspace, up, down, left, right, ctrl-c (sends INT), ctrl-d (ends the input)"`
+	Close bool     `json:"close,omitempty" jsonschema:"end its input"`
+}
+
+// keyBytes are what keys write. Without a terminal there is nobody to make a signal of
+// ctrl-c and an end of ctrl-d: those two are done.
+var keyBytes = map[string]string{
+	"enter": "\n", "tab": "\t", "escape": "\x1b", "space": " ", "backspace": "\x7f",
+	"up": "\x1b[A", "down": "\x1b[B", "right": "\x1b[C", "left": "\x1b[D",
+}
+
+// shellInput writes to a process.
+func shellInput(ctx context.Context, c *call, in inputIn) (reply, error) {
+	th, err := c.find(ctx, in.ID)
+	if err != nil {
+		return reply{}, err
+	}
+	if th.process == nil {
+		return reply{}, conch.Errorf(conch.StdinClosed, "%s is not a background process", in.ID)
+	}
+	if in.Text == "" && len(in.Keys) == 0 && !in.Close {
+		return reply{}, conch.Errorf(conch.InvalidRequest, "nothing to write").Hint("give text, keys or close")
+	}
+	// All keys are looked at before any is pressed.
+	type step struct {
+		data   string
+		signal bool
+	}
+	steps := []step{{data: in.Text}}
+	end := in.Close
+	for i, k := range in.Keys {
+		k = strings.ToLower(k)
+		last := &steps[len(steps)-1]
+		switch b, known := keyBytes[k]; {
+		case known:
+			last.data += b
+		case k == "ctrl-c":
+			last.signal = true
+			steps = append(steps, step{})
+		case k == "ctrl-d" && i == len(in.Keys)-1:
+			end = true
+		case k == "ctrl-d":
+			return reply{}, conch.Errorf(conch.InvalidRequest, "ctrl-d ends the input; no key can follow it")
+		default:
+			return reply{}, conch.Errorf(conch.InvalidRequest, "there is no key %q", k).
+				Hint("enter, tab, escape, space, backspace, up, down, left, right, ctrl-c, ctrl-d; other text goes into text")
+		}
+	}
+	id := th.process.ProcessID
+	out := struct {
+		ProcessID conch.ProcessID `json:"process_id"`
+		Written   int             `json:"written"`
+		Closed    bool            `json:"closed"`
+		Signalled bool            `json:"signalled"`
+	}{ProcessID: id, Closed: end}
+	for i, s := range steps {
+		closing := end && i == len(steps)-1
+		if s.data != "" || closing {
+			if _, err := c.s.client.WriteStdin(ctx, id, []byte(s.data), -1, closing); err != nil {
+				return reply{}, err
+			}
+			out.Written += len(s.data)
+		}
+		if s.signal {
+			if _, err := c.s.client.Signal(ctx, id, "INT"); err != nil {
+				return reply{}, err
+			}
+			out.Signalled = true
+		}
+	}
+	text := fmt.Sprintf("wrote %d bytes to %s", out.Written, id)
+	if out.Signalled {
+		text += "; sent INT"
+	}
+	if end {
+		text += "; its input is ended"
+	}
+	return reply{out, text + "\n"}, nil
+}
+
+type signalIn struct {
+	ID     string `json:"id" jsonschema:"process id or name, command id, or session label"`
+	Signal string `json:"signal,omitempty" jsonschema:"INT, TERM, KILL, HUP, ...; left out: end it, TERM first, then KILL, and see it gone"`
+}
+
+// shellSignal signals a process, or ends a command.
+func shellSignal(ctx context.Context, c *call, in signalIn) (reply, error) {
+	th, err := c.find(ctx, in.ID)
+	if err != nil {
+		return reply{}, err
+	}
+	signal := strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(in.Signal)), "SIG")
+	if th.process != nil {
+		var k *conch.Killed
+		if signal == "" {
+			k, err = c.s.client.Kill(ctx, th.process.ProcessID)
+		} else {
+			k, err = c.s.client.Signal(ctx, th.process.ProcessID, signal)
+		}
+		if err != nil {
+			return reply{}, err
+		}
+		text := "sent " + signal
+		if signal == "" {
+			text = "ended"
+			if !k.Verified {
+				text = "not all of it could be seen gone"
+			}
+		}
+		return reply{k, fmt.Sprintf("%s: %s\n", text, processLine(&k.Process))}, nil
+	}
+	// A command runs in the shell: its rest must not run either, which a bare signal
+	// does not ensure. So each of these means the same ladder.
+	switch signal {
+	case "", "INT", "TERM", "KILL", "QUIT", "HUP":
+	default:
+		return reply{}, conch.Errorf(conch.Unsupported, "a command in a shell can be ended, not signalled with %s", oneLine(in.Signal, 20)).
+			Hint("INT ends it; a process of shell_start takes any signal")
+	}
+	if th.session == nil {
+		return reply{}, conch.Errorf(conch.SessionClosed, "the session of %s is closed and nothing of it runs", in.ID)
+	}
+	var id conch.CommandID
+	if th.command != nil {
+		id = th.command.CommandID
+	}
+	r, err := c.s.client.Interrupt(ctx, name(th.session), id)
+	if err != nil {
+		return reply{}, err
+	}
+	text := "nothing was running"
+	if r.Interrupted {
+		text = fmt.Sprintf("interrupted %s", r.CommandID)
+		if r.Ended != nil && r.Ended.Signal != "" {
+			text += fmt.Sprintf(" with %s (%d processes, all gone: %t)", r.Ended.Signal, r.Ended.Processes, r.Ended.Verified)
+		}
+		text += "; the shell and its state are kept"
+	}
+	return reply{r, text + "\n"}, nil
+}

@@ -1,0 +1,57 @@
+package mcp
+
+// tools is the table: what a model is offered, in the order it is listed. Names and
+// arguments are the product's contract. A tool is added by a line here, a struct of
+// arguments and a function.
+func tools() []tool {
+	return []tool{
+		{
+			name:        "shell_exec",
+			description: `Run a bash command in a persistent shell and wait for it. cwd, variables, functions stay for the next call. stdin is empty unless given. Long output is cut in the middle; shell_output reads the rest by the command's id. Cancelling interrupts the command.`,
+			in:          execIn{}, run: typed(shellExec),
+		}, {
+			name:        "shell_start",
+			description: `Start a server or long job in the background, in the shell's current state. Returns its id at once. Then: shell_wait, shell_output, shell_input, shell_signal.`,
+			in:          startIn{}, run: typed(shellStart),
+		}, {
+			name:        "shell_output",
+			description: `Read what a command or process has written, from a cursor on or the last lines. The result has the cursor to go on.`,
+			readOnly:    true,
+			in:          outputIn{}, run: typed(shellOutput),
+		}, {
+			name:        "shell_wait",
+			description: `Wait for the first of: its end, a log line, a TCP port, an HTTP address, silence. Without a condition: its end.`,
+			readOnly:    true,
+			in:          waitIn{}, run: typed(shellWait),
+		}, {
+			name:        "shell_input",
+			description: `Write to a process's stdin.`,
+			in:          inputIn{}, run: typed(shellInput),
+		}, {
+			name:        "shell_signal",
+			description: `Signal a process and all it started, or interrupt a command, or what a session runs (INT, then TERM, then KILL, seen gone).`,
+			in:          signalIn{}, run: typed(shellSignal),
+		}, {
+			name:        "shell_screen",
+			description: `The last screenful of output of a process, a command, or what a session runs or ran last.`,
+			readOnly:    true,
+			in:          screenIn{}, run: typed(shellScreen),
+		}, {
+			name:        "sessions",
+			description: `List open sessions, what they run, and background processes.`,
+			readOnly:    true,
+			in:          noArguments{}, run: typed(sessions),
+		}, {
+			name:        "whoami",
+			description: `Your agent, your session's label, and the daemon.`,
+			readOnly:    true,
+			in:          noArguments{}, run: typed(whoami),
+		}, {
+			name:        "use",
+			description: `Take another label as your own session, or another agent.`,
+			in:          useIn{}, run: typed(use),
+		},
+	}
+}
+
+type noArguments struct{}

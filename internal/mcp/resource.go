@@ -33,7 +33,7 @@ const (
 	transcriptCommands = 20
 	transcriptOutput   = 2000
 	// updateEvery is the least time between two notices of one resource, and how
-	// often a session is looked at, for which nothing wakes a client.
+	// often the list of sessions is looked at, for which nothing wakes a client.
 	updateEvery = 500 * time.Millisecond
 )
 
@@ -301,39 +301,45 @@ func (s *Server) look(ctx context.Context, r resource) (string, error) {
 
 // watch rings until it is told to stop, or nothing can change any more.
 func (s *Server) watch(ctx context.Context, uri string, r resource, at string) {
-	ring := func() { s.sdk.ResourceUpdated(ctx, &sdk.ResourceUpdatedNotificationParams{URI: uri}) }
-	pause := func() bool {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(updateEvery):
-			return true
+	news := make(chan struct{}, 1)
+	go func() { // ends with ctx, or when there will be no news
+		defer close(news)
+		tell := func() {
+			select {
+			case news <- struct{}{}:
+			default: // not yet rung for the last
+			}
 		}
-	}
-	if r.kind == "output" {
-		var seen int64
-		fmt.Sscan(at, &seen)
-		s.watchOutput(ctx, r, seen, ring, pause)
-		return
-	}
-	for pause() {
-		now, err := s.look(ctx, r)
-		if ctx.Err() != nil {
+		switch r.kind {
+		case "output":
+			s.awaitOutput(ctx, r, at, tell)
+		case "sessions":
+			s.awaitSessions(ctx, r, at, tell)
+		default:
+			s.awaitSession(ctx, r, at, tell)
+		}
+	}()
+	for range news {
+		s.sdk.ResourceUpdated(ctx, &sdk.ResourceUpdatedNotificationParams{URI: uri})
+		if !pause(ctx) {
 			return
-		}
-		if errors.Is(err, conch.SessionNotFound) {
-			ring()
-			return
-		}
-		if err == nil && now != at {
-			at = now
-			ring()
 		}
 	}
 }
 
-// watchOutput is woken by the output itself.
-func (s *Server) watchOutput(ctx context.Context, r resource, seen int64, ring func(), pause func() bool) {
+func pause(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(updateEvery):
+		return true
+	}
+}
+
+// awaitOutput is woken by what a command or process writes.
+func (s *Server) awaitOutput(ctx context.Context, r resource, at string, tell func()) {
+	var seen int64
+	fmt.Sscan(at, &seen)
 	for cuts := 0; cuts < 5; cuts++ {
 		out, err := s.client.Output(ctx, r.id, r.stream, true)
 		if err != nil {
@@ -346,15 +352,46 @@ func (s *Server) watchOutput(ctx context.Context, r resource, seen int64, ring f
 			var n int
 			n, err = out.Read(buf)
 			if seen += int64(n); n > 0 {
-				ring()
-				if !pause() {
-					break
-				}
+				tell()
 			}
 		}
 		out.Close()
 		if err == io.EOF || ctx.Err() != nil {
 			return
+		}
+	}
+}
+
+// awaitSession is woken by whatever happens in a session.
+func (s *Server) awaitSession(ctx context.Context, r resource, at string, tell func()) {
+	w, err := s.client.Watch(ctx, r.session, client.WatchOptions{Live: true})
+	if err != nil {
+		tell() // whoever reads now learns why
+		return
+	}
+	defer w.Close()
+	// What happened before the watch began.
+	if now, err := s.look(ctx, r); err == nil && now != at {
+		tell()
+	}
+	for {
+		_, err := w.Next()
+		if ctx.Err() != nil {
+			return
+		}
+		tell()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// awaitSessions looks now and then: nothing tells of all sessions.
+func (s *Server) awaitSessions(ctx context.Context, r resource, at string, tell func()) {
+	for pause(ctx) {
+		if now, err := s.look(ctx, r); err == nil && now != at {
+			at = now
+			tell()
 		}
 	}
 }

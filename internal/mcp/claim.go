@@ -21,11 +21,12 @@ import (
 // whatever the death. Whoever looks at several files, or writes one, holds labels/lock.
 //
 // This is all that knows how a label is had. A claim that the daemon keeps, with
-// presence and mail, takes its place by taking that of takeLabel and forget.
+// presence and mail, takes its place by taking that of takeLabel and release.
 type claim struct {
 	agent, label string
 	note         string // what was asked for and could not be had
 	file         *os.File
+	owner        owner // as the file has it
 }
 
 // owner is what the file holds.
@@ -57,14 +58,11 @@ func takeLabel(home string, w wish) (*claim, error) {
 	if err := os.MkdirAll(filepath.Join(dir, w.agent), 0o700); err != nil {
 		return nil, labelsError(err)
 	}
-	all, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	unlock, err := lockLabels(dir)
 	if err != nil {
 		return nil, labelsError(err)
 	}
-	defer all.Close()
-	if err := flock(all, syscall.LOCK_EX); err != nil {
-		return nil, labelsError(err)
-	}
+	defer unlock()
 	note := ""
 	if w.label != "" {
 		c, err := w.take(dir, w.label, true)
@@ -144,8 +142,7 @@ func (w wish) take(dir, label string, asked bool) (*claim, error) {
 	waits := o.Session != "" && time.Since(o.UsedAt) < keepFor
 	// A harness that has no name for its session goes on with the shell that the
 	// last one left; one that has a name is new here, and begins with a new shell.
-	old := w.session != "" && w.open(label)
-	if !same && !asked && (waits || old) {
+	if !same && !asked && (waits || w.session != "" && w.open(label)) {
 		f.Close()
 		return nil, nil
 	}
@@ -171,7 +168,7 @@ func (w wish) take(dir, label string, asked bool) (*claim, error) {
 		f.Close()
 		return nil, labelsError(err)
 	}
-	return &claim{agent: w.agent, label: label, file: f}, nil
+	return &claim{agent: w.agent, label: label, file: f, owner: o}, nil
 }
 
 // write replaces what the file holds. In place: a new file would not have the locks.
@@ -189,10 +186,44 @@ func (o owner) write(f *os.File) error {
 	return f.Sync()
 }
 
-// forget makes the label nobody's, for a session that has taken another for good.
-func (c *claim) forget() error { return owner{UsedAt: time.Now().UTC()}.write(c.file) }
+// release gives the label back. Its harness session finds it again, for a week from
+// now, unless it has taken another for good: then the label is nobody's.
+func (c *claim) release(forGood bool) error {
+	defer c.file.Close()
+	unlock, err := lockLabels(filepath.Dir(filepath.Dir(c.file.Name())))
+	if err != nil {
+		return labelsError(err)
+	}
+	defer unlock()
+	// Another server of the same session may have made it nobody's meanwhile.
+	b := make([]byte, 4096)
+	n, _ := c.file.ReadAt(b, 0)
+	var now owner
+	if json.Unmarshal(b[:n], &now) == nil && now.Session != c.owner.Session {
+		return nil
+	}
+	c.owner.UsedAt = time.Now().UTC()
+	if forGood {
+		c.owner.Session = ""
+	}
+	if err := c.owner.write(c.file); err != nil {
+		return labelsError(err)
+	}
+	return nil
+}
 
-func (c *claim) release() { c.file.Close() }
+// lockLabels is held by whoever looks at labels or changes one.
+func lockLabels(dir string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(f, syscall.LOCK_EX); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}
 
 func flock(f *os.File, how int) error {
 	for {
@@ -211,7 +242,7 @@ func (s *Server) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.self != nil {
-		s.self.release()
+		s.self.release(false) // nobody is left to be told that it was not renewed
 		s.self = nil
 	}
 }

@@ -153,18 +153,15 @@ func use(ctx context.Context, c *call, in useIn) (reply, error) {
 	}
 	if w.remember && w.session != "" && in.Agent != "" {
 		if _, err := c.s.client.Assign(ctx, in.Agent, conch.Assignment{Scope: conch.ScopeSession, Key: w.session}); err != nil {
-			self.release()
+			self.release(true)
 			return reply{}, err
 		}
 	}
 	c.s.become(self)
 	if old != nil {
-		if w.remember {
-			if err := old.forget(); err != nil {
-				return reply{}, labelsError(err)
-			}
+		if err := old.release(w.remember); err != nil {
+			return reply{}, err
 		}
-		old.release()
 	}
 	return c.identity(ctx)
 }

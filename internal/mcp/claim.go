@@ -20,8 +20,8 @@ import (
 // shared lock on it while somebody uses it: the kernel gives that back at death,
 // whatever the death. Whoever looks at several files, or writes one, holds labels/lock.
 //
-// This is all that knows how a label is had. A claim that the daemon keeps, with
-// presence and mail, takes its place by taking that of takeLabel and release.
+// This is all that knows how a label is had. Presence (client.Present with Claim), which
+// mail goes by, can take its place by taking that of takeLabel and release.
 type claim struct {
 	agent, label string
 	note         string // what was asked for and could not be had

@@ -15,7 +15,7 @@ type startIn struct {
 	Session string `json:"session,omitempty" jsonschema:"label; default your own; new:LABEL makes one"`
 	Name    string `json:"name,omitempty" jsonschema:"to call it by instead of its id"`
 	// These two are in the contract and need what is not there yet, terminals and
-	// mail: not offered, and refused by name.
+	// somebody who sends the message: not offered, and refused by name.
 	TTY    bool   `json:"tty,omitempty" offered:"no"`
 	Notify string `json:"notify,omitempty" offered:"no"`
 }
@@ -26,7 +26,7 @@ func shellStart(ctx context.Context, c *call, in startIn) (reply, error) {
 	case in.TTY:
 		return reply{}, conch.Errorf(conch.Unsupported, "this version has no terminals").Hint("leave tty out; most programs run without one")
 	case in.Notify != "":
-		return reply{}, conch.Errorf(conch.Unsupported, "this version has no messages").Hint("leave notify out; shell_wait waits for the end")
+		return reply{}, conch.Errorf(conch.Unsupported, "a process's end is not told by message in this version").Hint("leave notify out; shell_wait waits for the end")
 	}
 	if in.Name != "" {
 		if err := conch.CheckProcessName(in.Name); err != nil {

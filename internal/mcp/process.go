@@ -14,19 +14,16 @@ type startIn struct {
 	Command string `json:"command" jsonschema:"bash text"`
 	Session string `json:"session,omitempty" jsonschema:"label; default your own; new:LABEL makes one"`
 	Name    string `json:"name,omitempty" jsonschema:"to call it by instead of its id"`
-	// These two are in the contract and need what is not there yet, terminals and
-	// somebody who sends the message: not offered, and refused by name.
-	TTY    bool   `json:"tty,omitempty" offered:"no"`
-	Notify string `json:"notify,omitempty" offered:"no"`
+	Notify  string `json:"notify,omitempty" jsonschema:"session label that gets a message when it ends"`
+	// In the contract, and needs terminals, which are not there yet: not offered,
+	// and refused by name.
+	TTY bool `json:"tty,omitempty" offered:"no"`
 }
 
 // shellStart starts a process.
 func shellStart(ctx context.Context, c *call, in startIn) (reply, error) {
-	switch {
-	case in.TTY:
+	if in.TTY {
 		return reply{}, conch.Errorf(conch.Unsupported, "this version has no terminals").Hint("leave tty out; most programs run without one")
-	case in.Notify != "":
-		return reply{}, conch.Errorf(conch.Unsupported, "a process's end is not told by message in this version").Hint("leave notify out; shell_wait waits for the end")
 	}
 	if in.Name != "" {
 		if err := conch.CheckProcessName(in.Name); err != nil {
@@ -37,7 +34,7 @@ func shellStart(ctx context.Context, c *call, in startIn) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	p, err := t.client.Run(ctx, t.name, conch.RunRequest{Command: in.Command, Name: in.Name})
+	p, err := t.client.Run(ctx, t.name, conch.RunRequest{Command: in.Command, Name: in.Name, Notify: in.Notify})
 	if err != nil {
 		return reply{}, err
 	}

@@ -147,7 +147,10 @@ func TestArguments(t *testing.T) {
 	p.fails(conch.CommandNotFound, "shell_output", args{"id": "aaaaaaaa-1"})
 	p.fails(conch.ProcessNotFound, "shell_output", args{"id": "nobody"})
 	p.fails(conch.Unsupported, "shell_start", args{"command": "true", "tty": true})
-	p.fails(conch.Unsupported, "shell_start", args{"command": "true", "notify": "x"})
+	r := p.try("shell_start", args{"command": "true", "notify": "a b"})
+	if !r.IsError || !strings.Contains(r.text, "hint: ") {
+		t.Errorf("a label that is none: %s", r.text)
+	}
 	// An unknown tool is the protocol's to refuse.
 	if _, err := p.CallTool(t.Context(), &sdk.CallToolParams{Name: "shell"}); err == nil {
 		t.Error("there is a tool named shell")
@@ -285,6 +288,19 @@ func TestProcesses(t *testing.T) {
 		if got := strings.Join(screen.Lines, "|"); !slices.Contains(screen.Lines, "over") || len(screen.Lines) != 6 {
 			t.Errorf("screen %q: %s", got, out.raw)
 		}
+	})
+}
+
+// Whoever is to be told of a process's end has a message then.
+func TestNotify(t *testing.T) {
+	t.Parallel()
+	h := conchtest.New(t)
+	p := connect(h, withoutInitialize)
+	p.exec("true")
+	var pr conch.Process
+	p.ok(&pr, "shell_start", args{"command": "echo done; exit 3", "notify": "codex:1"})
+	until(t, "the message", func() bool {
+		return strings.Contains(h.OK("inbox", "--peek", "--json", "-s", "codex:1"), string(pr.ProcessID))
 	})
 }
 

@@ -298,7 +298,9 @@ func TestNotify(t *testing.T) {
 	p := connect(h, withoutInitialize)
 	p.exec("true")
 	var pr conch.Process
-	p.ok(&pr, "shell_start", args{"command": "echo done; exit 3", "notify": "codex:1"})
+	p.ok(nil, "shell_exec", args{"command": "true", "session": "new:other"})
+	p.ok(nil, "shell_signal", args{"id": "other"}) // leaves a connection to the session's keeper behind
+	p.ok(&pr, "shell_start", args{"command": "echo done; exit 3", "session": "other", "notify": "codex:1"})
 	until(t, "the message", func() bool {
 		return strings.Contains(h.OK("inbox", "--peek", "--json", "-s", "codex:1"), string(pr.ProcessID))
 	})

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/conchsh/conch"
@@ -21,6 +22,11 @@ func (c *Client) Run(ctx context.Context, session string, req conch.RunRequest) 
 	u, err := c.startURL(session, "/run")
 	if err != nil {
 		return nil, err
+	}
+	// By way of the daemon, which has a part in it, and not on a connection that the
+	// session's keeper has.
+	if _, path, ok := strings.Cut(u, ".conch/v1"); ok {
+		u = daemonURL(path, nil)
 	}
 	var p conch.Process
 	if err := c.json(ctx, call{method: http.MethodPost, url: u, body: encodeRun(req)}, &p); err != nil {

@@ -56,6 +56,11 @@ func (k *Keeper) postRun(w http.ResponseWriter, r *http.Request) {
 		sendError(w, err)
 		return
 	}
+	if q.Notify != "" && r.Header.Get(route.ByDaemon) == "" {
+		sendError(w, conch.Errorf(conch.InvalidRequest, "nobody would be told of its end: this connection goes past the daemon").
+			Hint("start it on a connection that has asked nothing of the session yet"))
+		return
+	}
 	if gone(r) {
 		return
 	}

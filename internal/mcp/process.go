@@ -34,15 +34,6 @@ func shellStart(ctx context.Context, c *call, in startIn) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	if in.Notify != "" {
-		// It is the daemon that sends the message, and it learns of the process by
-		// starting it. A connection that was used before leads past it, to the
-		// session's keeper.
-		o := c.s.o.Client
-		o.NoCreate = !t.own
-		t.client = client.New(o)
-		defer t.client.CloseIdle()
-	}
 	p, err := t.client.Run(ctx, t.name, conch.RunRequest{Command: in.Command, Name: in.Name, Notify: in.Notify})
 	if err != nil {
 		return reply{}, err

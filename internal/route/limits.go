@@ -2,6 +2,9 @@ package route
 
 import "time"
 
+// ByDaemon is the header by which a keeper knows what the daemon itself asks of it.
+const ByDaemon = "Conch-By-Daemon"
+
 // The limits of a request and its connection, for the daemon and for keepers.
 // Reaching one is an error that names it.
 const (

@@ -17,6 +17,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/metrics"
+	"github.com/conchsh/conch/internal/route"
 	"github.com/conchsh/conch/internal/sock"
 )
 
@@ -189,6 +190,7 @@ func (s *Session) send(ctx context.Context, l *link, method, path, contentType s
 	if err != nil {
 		return err
 	}
+	req.Header.Set(route.ByDaemon, "1")
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}

@@ -191,7 +191,7 @@ func TestMetrics(t *testing.T) {
 	check(map[string]float64{"conch_keeper_deaths_total{}": 1, "conch_keepers{}": 1, `conch_commands_total{outcome="timed_out"}`: 1})
 	// One that hangs is not waited for.
 	pid := h.Session("c").KeeperPID
-	syscall.Kill(pid, syscall.SIGSTOP)
+	stop(t, pid)
 	start := time.Now()
 	m := read()
 	syscall.Kill(pid, syscall.SIGCONT)

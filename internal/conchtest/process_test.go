@@ -487,6 +487,21 @@ func TestProcessStdin(t *testing.T) {
 	waited(h, 0, id)
 }
 
+// stop stops a process, all threads of it: what was running may go on for a moment.
+func stop(t *testing.T, pid int) {
+	t.Helper()
+	syscall.Kill(pid, syscall.SIGSTOP)
+	Until(t, Limit, "it has stopped", func() bool {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		for _, f := range files {
+			if b, err := os.ReadFile(f); err == nil && !strings.Contains(string(b), ") T ") {
+				return false
+			}
+		}
+		return len(files) > 0
+	})
+}
+
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
@@ -704,7 +719,7 @@ func TestRunReview(t *testing.T) {
 	// A keeper that is stopped holds up neither the lists nor a deadline.
 	id = run(h, "-s", "stopped", "sleep 1000")
 	keeper := h.Session("stopped").KeeperPID
-	syscall.Kill(keeper, syscall.SIGSTOP)
+	stop(t, keeper)
 	defer syscall.Kill(keeper, syscall.SIGCONT)
 	if p := ps(h, id); p.Status != conch.ProcessRunning {
 		t.Errorf("%+v", p)

@@ -538,6 +538,11 @@ func TestKilledKeeper(t *testing.T) {
 		failed <- err
 	}()
 	eventually(t, "command runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
+	// What is still in the pipe dies with the keeper.
+	eventually(t, "its output is taken", 10*time.Second, func() bool {
+		var h []conch.HistoryEntry
+		return d.do("GET", "/v1/sessions/me/main/history", nil, &h) == nil && len(h) == 2 && h[1].StdoutBytes == 8
+	})
 	syscall.Kill(info.KeeperPID, syscall.SIGKILL)
 	if err := <-failed; err == nil {
 		t.Error("the client of the lost command got an answer")

@@ -43,6 +43,10 @@ func Check(dir string, deep bool) (Report, error) {
 		case err != nil:
 			rep.Damaged = append(rep.Damaged, fmt.Sprintf("%s: %v", name, err))
 		case last:
+			if at, ok := damaged(dir, s, end); ok {
+				rep.Damaged = append(rep.Damaged, fmt.Sprintf("%s at offset %d: %d bytes are not as they were written", name, at.from, at.to-at.from))
+				continue
+			}
 			rep.Torn = s.size - end
 		case deep && end < s.size:
 			rep.Damaged = append(rep.Damaged, fmt.Sprintf("%s at offset %d of %d: a frame does not check", name, end, s.size))
@@ -81,4 +85,22 @@ func checkSegment(dir string, s segment, deep, firstOnly bool, rep *Report) (int
 		rep.Frames++
 		rep.Bytes += int64(size)
 	}
+}
+
+// damaged looks behind the place where a segment's frames stop being whole.
+func damaged(dir string, s segment, end int64) (damage, bool) {
+	if end >= s.size {
+		return damage{}, false
+	}
+	stop, _, next, err := scan(dir, s)
+	if err != nil {
+		return damage{}, false
+	}
+	f, err := openSegment(segmentPath(dir, s.num))
+	if err != nil {
+		return damage{}, false
+	}
+	defer f.Close()
+	d, found, err := findDamage(f, stop, s.size, next)
+	return d, found && err == nil
 }

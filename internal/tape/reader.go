@@ -317,7 +317,7 @@ func (r *Reader) enter() error {
 		}
 		return err
 	}
-	f, err := os.Open(segmentPath(r.dir, target.num))
+	f, err := openSegment(segmentPath(r.dir, target.num))
 	if errors.Is(err, os.ErrNotExist) && r.tape != nil && target.num < r.tape.oldest.Load() {
 		return r.enter() // dropped and forgotten since; locate looks further on
 	} else if err != nil {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 const (
@@ -29,6 +30,12 @@ type segment struct {
 	base  int64  // bytes of frames before it since the tape began
 	size  int64  // of the file, as far as frames are whole
 }
+
+// noFollow keeps a link that somebody put in a segment's place from leading us to
+// cut and overwrite what it points to.
+const noFollow = syscall.O_NOFOLLOW
+
+func openSegment(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDONLY|noFollow, 0) }
 
 func (s segment) end() int64 { return s.base + s.size - segmentHeader }
 
@@ -52,7 +59,7 @@ var errHeader = errors.New("damaged segment header")
 // errHeader if the header is not whole; size is set even then.
 func readSegment(dir string, num uint32) (segment, error) {
 	s := segment{num: num}
-	f, err := os.Open(segmentPath(dir, num))
+	f, err := openSegment(segmentPath(dir, num))
 	if err != nil {
 		return s, err
 	}

@@ -133,14 +133,24 @@ func (t *Tape) adopt(segs []segment, damaged bool) error {
 		}
 	}
 	next = max(next, 1)
-	f, err := os.OpenFile(segmentPath(t.dir, s.num), os.O_RDWR, 0)
+	f, err := os.OpenFile(segmentPath(t.dir, s.num), os.O_RDWR|noFollow, 0)
 	if err != nil {
 		return err
 	}
 	fi, err := f.Stat()
-	if err == nil && fi.Size() > end {
+	for err == nil && fi.Size() > end {
+		d, found, ferr := findDamage(f, end, fi.Size(), next)
+		if err = ferr; err != nil {
+			break
+		}
 		t.dirty = true
-		err = f.Truncate(end)
+		if !found { // an unfinished write
+			err = f.Truncate(end)
+			break
+		}
+		if err = d.mend(t.dir, s.num, f); err == nil {
+			end, first, next, err = scan(t.dir, *s)
+		}
 	}
 	s.size = end
 	if err == nil && damaged {
@@ -161,7 +171,7 @@ func (t *Tape) adopt(segs []segment, damaged bool) error {
 // create makes a segment file.
 func (t *Tape) create(s segment) (*os.File, error) {
 	// A file that is there is the left-over of a create that failed.
-	f, err := os.OpenFile(segmentPath(t.dir, s.num), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(segmentPath(t.dir, s.num), os.O_RDWR|os.O_CREATE|os.O_TRUNC|noFollow, 0o600)
 	if err != nil {
 		return nil, err
 	}

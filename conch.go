@@ -83,7 +83,7 @@ func (id CommandID) Split() (session string, n uint32, err error) {
 	m := commandIDRE.FindStringSubmatch(string(id))
 	if m == nil {
 		return "", 0, Errorf(CommandNotFound, "%q is not a command id", string(id)).
-			Hint("ids look like k3f9x2ab-17; conch history lists them")
+			Hint("ids look like k3f5x2ab-17; conch history lists them")
 	}
 	var v uint64
 	if _, err := fmt.Sscan(m[2], &v); err != nil || v > 1<<32-1 {

@@ -16,7 +16,7 @@ func newOutput(a *app) *cobra.Command {
 		Use:     "output COMMAND_ID [--stderr]",
 		GroupID: groupRun,
 		Short:   "Write what a command wrote, whole",
-		Example: "  conch output k3f9x2ab-17\n  conch output k3f9x2ab-17 --stderr",
+		Example: "  conch output k3f5x2ab-17\n  conch output k3f5x2ab-17 --stderr",
 		Args:    words("COMMAND_ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			stream := client.Stdout

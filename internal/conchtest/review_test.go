@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -174,4 +175,46 @@ func TestShellDiesAfterTheEnd(t *testing.T) {
 		}
 	}
 	t.Logf("%d kept, %d told", kept, told)
+}
+
+// What a second stranger found in what is around the shell.
+func TestReviewOperations(t *testing.T) {
+	t.Parallel()
+	h := New(t).With("CONCH_TAPE_LIMIT=1000000")
+	// A follower that the tape has left behind is told, and not given part of it.
+	for _, form := range [][]string{{}, {"--jsonl"}} {
+		o := h.Conch(append([]string{"exec", "-s", "small", "head -c 20000000 /dev/zero"}, form...)...)
+		if o.Status == 0 && len(o.Stdout) < 20_000_000 || o.Status != 0 && !strings.Contains(o.Stderr, "CONCH_TAPE_LIMIT") {
+			t.Errorf("%q: status %d, %d bytes, stderr %q", form, o.Status, len(o.Stdout), o.Stderr)
+		}
+	}
+	if o := h.Conch("output", string(h.Last("small").CommandID)); o.Status != 125 || !strings.Contains(o.Stderr, "CONCH_TAPE_LIMIT") {
+		t.Errorf("%v", o)
+	}
+	// A state that cannot be read is told of.
+	h.Want("state", "V=1", "")
+	s := h.Session("state")
+	Kill(t, s.KeeperPID)
+	for _, name := range []string{"checkpoint", "checkpoint.1"} {
+		os.WriteFile(filepath.Join(h.Path, "sessions", s.ID, name), []byte("{"), 0o600)
+	}
+	Until(t, Limit, "the keeper is gone", func() bool { return h.Session("state").KeeperPID != s.KeeperPID })
+	if r := h.Exec("state", "echo ${V-unset}"); r.Stdout != "unset\n" || !r.Shell.Restarted || !slices.Contains(r.Shell.Lost, "variables") {
+		t.Errorf("%+v", r)
+	}
+	// No timer overflows.
+	if o := h.Conch("exec", "-t", "100000h", "echo ran"); o.Status != 125 || !strings.Contains(o.Stderr, "at most") {
+		t.Errorf("%v", o)
+	}
+	// A daemon that nobody can find makes room for one that can be found.
+	daemon := h.Daemon()
+	sockets, _ := filepath.Glob(filepath.Join(h.Path, "run", "d.sock"))
+	if len(sockets) == 0 {
+		t.Skip("its socket is elsewhere")
+	}
+	if err := os.Remove(sockets[0]); err != nil {
+		t.Fatal(err)
+	}
+	Until(t, Limit, "it has left", func() bool { return !Alive(daemon) })
+	h.Want("state", "echo there", "there\n")
 }

@@ -207,6 +207,9 @@ func Load(home string, env func(string) (string, bool)) (Config, error) {
 
 // readFile takes the file's values and gives what is wrong with it.
 func (c *Config) readFile() []string {
+	if fi, err := os.Stat(c.Path); err == nil && !fi.Mode().IsRegular() {
+		return []string{c.Path + " is not a file"} // a FIFO would be waited for
+	}
 	text, err := os.ReadFile(c.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -9,7 +9,9 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -74,6 +76,7 @@ const (
 	tellGrace     = time.Second
 	maxLog        = 1 << 20
 	homeWatch     = 10 * time.Second
+	socketWatch   = 2 * time.Second
 )
 
 // Run is a daemon's whole life. It returns nil after a shutdown that was asked
@@ -196,6 +199,10 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer tending.Wait()
 	defer leave()
 
+	go watchSocket(ctx, path, func() { // ends with ctx
+		log.Error("the socket was removed; leaving, so that the next command finds a daemon", "socket", path)
+		leave()
+	})
 	go watchHome(ctx, lock, func() { // ends with ctx
 		log.Error("the home was removed; ending its sessions", "home", home)
 		if _, err := h.Shutdown(context.WithoutCancel(ctx), true); err != nil {
@@ -238,6 +245,24 @@ func finish(srv *http.Server, tell func()) {
 		tell()
 	}
 	srv.Close()
+}
+
+// watchSocket looks whether clients can still find us. The next daemon makes a socket
+// of its own and adopts the sessions.
+func watchSocket(ctx context.Context, path string, gone func()) {
+	t := time.NewTicker(socketWatch)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+				gone()
+				return
+			}
+		}
+	}
 }
 
 // watchHome looks now and then whether the home is still there. Without it nobody can

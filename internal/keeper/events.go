@@ -39,8 +39,14 @@ var errGone = errors.New("fallen off the tape")
 func (k *Keeper) follow(ctx context.Context, t tail, send func(f *os.File, off, n int64) error, beat func() error) error {
 	rd := k.tape.NewReader(t.from)
 	defer rd.Close()
-	exited := false
+	exited, gone := false, false
 	keep := func(f tape.Frame) bool {
+		if f.Kind == tape.Gap && t.n != 0 {
+			gone = true // what was there may have been the command's
+		}
+		if gone {
+			return false
+		}
 		if f.Seq <= t.after && f.Kind != tape.Exit || exited {
 			return false
 		}
@@ -65,7 +71,7 @@ func (k *Keeper) follow(ctx context.Context, t tail, send func(f *os.File, off, 
 			}
 			continue
 		}
-		if errors.Is(err, tape.ErrGone) {
+		if errors.Is(err, tape.ErrGone) || gone {
 			return errGone
 		}
 		if err != nil && !errors.Is(err, io.EOF) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/history"
+	"github.com/conchsh/conch/internal/logs"
 	"github.com/conchsh/conch/internal/proc"
 	"github.com/conchsh/conch/internal/route"
 	"github.com/conchsh/conch/internal/tape"
@@ -188,6 +189,9 @@ func checkExec(q *conch.ExecRequest) error {
 	}
 	if q.TimeoutMS < 0 || q.QueueTimeoutMS < 0 || q.MaxOutput < 0 {
 		return conch.Errorf(conch.InvalidRequest, "timeouts and max_output cannot be negative")
+	}
+	if limit := logs.MaxWait.Milliseconds(); q.TimeoutMS > limit || q.QueueTimeoutMS > limit {
+		return conch.Errorf(conch.InvalidRequest, "a timeout is at most %d milliseconds (a year)", limit).Hint("leave it out for none")
 	}
 	return nil
 }

@@ -228,6 +228,13 @@ func (k *Keeper) open() (*net.UnixListener, error) {
 		}
 	} else {
 		k.cwd = k.spec.Cwd
+		for _, e := range k.index.Entries() {
+			if e.Status == conch.StatusDone { // it left a state, which is gone or cannot be read
+				k.pending = &conch.ShellReport{Restarted: true, Restored: []string{"history"},
+					Lost: []string{"cwd", "variables", "functions", "aliases", "options", "traps", "umask"}}
+				break
+			}
+		}
 	}
 	if k.limits.commands > 0 {
 		if k.slots, err = openSlots(k.home, k.limits.commands); err != nil {

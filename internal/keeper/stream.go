@@ -194,28 +194,32 @@ func (k *Keeper) getOutput(w http.ResponseWriter, r *http.Request) {
 		e = *live.entry
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	if err := k.copyOutput(ctx, w, e, kind, live, follow); err != nil {
+	if begun, err := k.copyOutput(ctx, w, e, kind, live, follow); err != nil && !begun {
+		sendError(w, err)
+	} else if err != nil {
 		k.log.Warn("output", "command", id, "err", err)
 		panic(http.ErrAbortHandler) // the client must not take it for whole
 	}
 }
 
-func (k *Keeper) copyOutput(ctx context.Context, w http.ResponseWriter, e history.Entry, kind tape.Kind, live *command, follow bool) error {
+// copyOutput writes one stream. An error before it has begun can still be answered.
+func (k *Keeper) copyOutput(ctx context.Context, w http.ResponseWriter, e history.Entry, kind tape.Kind, live *command, follow bool) (begun bool, err error) {
 	rd := k.tape.NewReader(e.From)
 	defer rd.Close()
 	for {
 		if !follow && !rd.Cursor().Less(e.To) {
-			return nil
+			return begun, nil
 		}
 		f, err := rd.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			if !follow {
-				return nil
+				return begun, nil
 			}
 			http.NewResponseController(w).Flush()
+			begun = true
 			if err := k.waitTape(ctx, live, rd.Cursor()); err != nil {
-				return err
+				return begun, err
 			}
 			select {
 			case <-live.done:
@@ -225,14 +229,15 @@ func (k *Keeper) copyOutput(ctx context.Context, w http.ResponseWriter, e histor
 			}
 			continue
 		case err != nil:
-			return err
+			return begun, err
 		}
 		if f.Kind == tape.Gap {
-			return errors.New("part of the output has fallen off the tape")
+			return begun, outputGone(conch.NewCommandID(k.spec.ID, e.N))
 		}
 		if f.Command == e.N && f.Kind == kind {
+			begun = true
 			if _, err := w.Write(f.Data); err != nil {
-				return nil // the client has left
+				return true, nil // the client has left
 			}
 		}
 	}

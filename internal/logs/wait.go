@@ -10,8 +10,8 @@ import (
 	"github.com/conchsh/conch/internal/tape"
 )
 
-// maxWait bounds times in a wait: no timer overflows, and nobody means more.
-const maxWait = 365 * 24 * time.Hour
+// MaxWait bounds times in a request: no timer overflows, and nobody means more.
+const MaxWait = 365 * 24 * time.Hour
 
 // CheckWait refuses a wait that cannot be meant, and gives its matcher, if it has one.
 func CheckWait(q *conch.WaitRequest) (*Matcher, error) {
@@ -25,8 +25,8 @@ func CheckWait(q *conch.WaitRequest) (*Matcher, error) {
 	switch {
 	case q.Port < 0 || q.Port > 65535:
 		return bad("%d is not a port", q.Port)
-	case q.IdleMS < 0 || q.TimeoutMS < 0 || q.IdleMS > maxWait.Milliseconds() || q.TimeoutMS > maxWait.Milliseconds():
-		return bad("times are from 0 to %d milliseconds", maxWait.Milliseconds())
+	case q.IdleMS < 0 || q.TimeoutMS < 0 || q.IdleMS > MaxWait.Milliseconds() || q.TimeoutMS > MaxWait.Milliseconds():
+		return bad("times are from 0 to %d milliseconds", MaxWait.Milliseconds())
 	case q.HTTPStatus != 0 && (q.HTTPStatus < 100 || q.HTTPStatus > 599):
 		return bad("%d is not an HTTP status", q.HTTPStatus)
 	case q.HTTPStatus != 0 && q.HTTP == "":

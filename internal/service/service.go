@@ -146,6 +146,9 @@ func (s Service) Install(ctx context.Context, stop func(context.Context) error) 
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return in, conch.Errorf(conch.Internal, "%v", err)
 	}
+	if len(old) > 0 && !ours(string(old)) {
+		return in, conch.Errorf(conch.AlreadyRunning, "%s is there and is not conch's", path).Hint("move it away; nothing was changed")
+	}
 	if in.Changed = string(old) != s.Text(); in.Changed {
 		if err := writeFile(path, s.Text()); err != nil {
 			return in, conch.Errorf(conch.Internal, "%v", err).Hint("nothing was installed")
@@ -171,6 +174,11 @@ func (s Service) Install(ctx context.Context, stop func(context.Context) error) 
 	return in, nil
 }
 
+// ours says whether a unit is one that Install wrote, be it by another version.
+func ours(text string) bool {
+	return strings.Contains(text, " up --foreground") || strings.Contains(text, "<string>up</string>")
+}
+
 // Uninstall undoes Install. Sessions, and a daemon that somebody else started,
 // are left alone.
 func (s Service) Uninstall(ctx context.Context) (Installed, error) {
@@ -179,8 +187,12 @@ func (s Service) Uninstall(ctx context.Context) (Installed, error) {
 		return Installed{}, err
 	}
 	in := Installed{Path: path, Todo: []string{}}
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	old, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return in, nil
+	}
+	if err != nil || !ours(string(old)) {
+		return in, conch.Errorf(conch.InvalidRequest, "%s is not conch's: it was left alone", path)
 	}
 	before, after := s.disable(path)
 	if why := s.run(ctx, before); why != nil {

@@ -254,7 +254,7 @@ func (f *fuzzer) request(r *rand.Rand, op operation) made {
 		content := rb["content"].(map[string]any)
 		if js, ok := content["application/json"].(map[string]any); ok {
 			m := f.object(r, js["schema"].(map[string]any), q.bad)
-			if (op.id == "exec" || strings.HasSuffix(strings.ToLower(op.id), "wait")) && m["timeout_ms"] == nil {
+			if (op.id == "exec" || op.id == "ask" || strings.HasSuffix(strings.ToLower(op.id), "wait")) && m["timeout_ms"] == nil {
 				m["timeout_ms"] = 300 // whatever it is, it ends
 			}
 			if op.id == "shutdown" {

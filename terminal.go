@@ -30,9 +30,9 @@ const (
 
 // A Screen is what a program on a terminal shows, as `screen --json` prints it.
 type Screen struct {
-	// ProcessID and Status are empty where it is a session's own terminal.
-	ProcessID ProcessID     `json:"process_id"`
-	Status    ProcessStatus `json:"status"`
+	// ProcessID and Status are left out where it is a session's own terminal.
+	ProcessID ProcessID     `json:"process_id,omitempty"`
+	Status    ProcessStatus `json:"status,omitempty"`
 	// Text is a line a row, without blanks at the ends of lines and empty
 	// lines at the end.
 	Text string `json:"text"`

@@ -127,8 +127,8 @@ TerminalSize The size of a terminal, in characters.
 TerminalSize.cols {"minimum":2,"maximum":1000} Columns.
 TerminalSize.rows {"minimum":1,"maximum":300} Rows.
 Screen What a program on a terminal shows.
-Screen.process_id The process; empty for a session's own terminal.
-Screen.status {"enum":["","starting","running","exited","killed","failed"]} Where the process stands; empty for a session's own terminal.
+Screen.process_id The process; left out for a session's own terminal.
+Screen.status Where the process stands; left out for a session's own terminal.
 Screen.text A line a row, without blanks at the ends of lines and empty lines at the end.
 Screen.cols Columns.
 Screen.rows Rows.

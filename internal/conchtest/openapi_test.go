@@ -245,6 +245,9 @@ func (f *fuzzer) request(r *rand.Rand, op operation) made {
 	if q.bad && r.IntN(4) == 0 {
 		query.Set([]string{"extra", "", "Wait", "a;b"}[r.IntN(4)], "1")
 	}
+	if strings.HasSuffix(strings.ToLower(op.id), "screen") && !query.Has("timeout_ms") {
+		query.Set("timeout_ms", "300") // whatever it waits for, it ends
+	}
 	raw := query.Encode()
 	if q.bad && r.IntN(8) == 0 {
 		raw += "&%zz=%"

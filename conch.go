@@ -218,6 +218,7 @@ type SessionInfo struct {
 	Command    string    `json:"command,omitempty"` // what is running
 	TapeBytes  int64     `json:"tape_bytes"`
 	Processes  int       `json:"processes"` // running in the background
+	Attached   int       `json:"attached"`  // people who hold the prompt
 	Mail       int       `json:"mail"`      // messages in its inbox that nobody is done with
 }
 

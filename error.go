@@ -37,6 +37,7 @@ const (
 	CommandNotFound  Kind = "command_not_found"
 	ProcessNotFound  Kind = "process_not_found"
 	ProcessEnded     Kind = "process_ended"
+	NoTerminal       Kind = "no_terminal"
 	NameTaken        Kind = "name_taken"
 	LimitReached     Kind = "limit_reached"
 	CommandTimeout   Kind = "command_timeout"
@@ -70,7 +71,7 @@ func Kinds() []Kind {
 		InvalidLabel, InvalidAgent, InvalidEnv, InvalidRequest, InvalidCommand, TooLarge, HeaderTooLarge,
 		RequestTimeout, RouteNotFound, MethodNotAllowed, UnsupportedMedia, TooManyClients, SessionNotFound,
 		SessionBusy, SessionClosed, LabelTaken, AgentNotFound, AgentExists, AgentLocked, InvalidKey,
-		WrongPassphrase, CommandNotFound, ProcessNotFound, ProcessEnded, NameTaken,
+		WrongPassphrase, CommandNotFound, ProcessNotFound, ProcessEnded, NoTerminal, NameTaken,
 		LimitReached, CommandTimeout, QueueTimeout,
 		QueueFull, StdinClosed, OutputGone, StorageFull, HomeUnusable, AlreadyRunning, VersionMismatch, Damaged, Unresponsive, InvalidConfig,
 		NotRunning, PermissionDenied, Unsupported, ShellFailed, LabelNotFound, MessageNotFound, MessageConflict,
@@ -134,7 +135,7 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusUnsupportedMediaType
 	case SessionNotFound, CommandNotFound, ProcessNotFound, AgentNotFound, RouteNotFound, LabelNotFound, MessageNotFound:
 		return http.StatusNotFound
-	case SessionBusy, LabelTaken, NameTaken, StdinClosed, ProcessEnded, AlreadyRunning, AgentExists, MessageConflict, NotOwner:
+	case SessionBusy, LabelTaken, NameTaken, StdinClosed, ProcessEnded, NoTerminal, AlreadyRunning, AgentExists, MessageConflict, NotOwner:
 		return http.StatusConflict
 	case SessionClosed, OutputGone:
 		return http.StatusGone

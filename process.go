@@ -51,6 +51,11 @@ type RunRequest struct {
 	Env map[string]string `json:"env,omitempty"`
 	// NoStdin gives it an empty stdin instead of one that can be written to.
 	NoStdin bool `json:"no_stdin,omitempty"`
+	// TTY runs it on a terminal of its own, of this size. What it writes, also
+	// to stderr, is its stdout then.
+	TTY  bool `json:"tty,omitempty"`
+	Cols int  `json:"cols,omitempty"`
+	Rows int  `json:"rows,omitempty"`
 	// Notify is the address of a mailbox: a label, or agent/label. A message is
 	// put there when the process ends, and with NotifyLog, a regular expression,
 	// when its output first matches.
@@ -72,6 +77,7 @@ type Process struct {
 	StartedAt time.Time     `json:"started_at"`
 	EndedAt   *time.Time    `json:"ended_at"`
 	Cwd       string        `json:"cwd"` // where it started
+	TTY       bool          `json:"tty"` // it has a terminal of its own
 	// Processes counts those of its tree that are there, also after its own end.
 	Processes   int   `json:"processes"`
 	StdoutBytes int64 `json:"stdout_bytes"`

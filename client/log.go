@@ -19,6 +19,25 @@ func (c *Client) ExportLog(ctx context.Context, session string) (io.ReadCloser, 
 	return c.open(ctx, call{method: http.MethodGet, url: u})
 }
 
+// ExportCast reads a session's commands and their output as a recording (asciicast,
+// version 2). The latest closed session of the label is read where none is open.
+func (c *Client) ExportCast(ctx context.Context, session string) (io.ReadCloser, error) {
+	u, err := c.sessionURL(session, "/log", url.Values{"format": {"asciicast"}})
+	if err != nil {
+		return nil, err
+	}
+	return c.open(ctx, call{method: http.MethodGet, url: u})
+}
+
+// ProcessCast reads the recording of a process, as far as it has come.
+func (c *Client) ProcessCast(ctx context.Context, id conch.ProcessID) (io.ReadCloser, error) {
+	u, err := processURL(id, "/cast", nil)
+	if err != nil {
+		return nil, err
+	}
+	return c.open(ctx, call{method: http.MethodGet, url: u})
+}
+
 // Imported names the session that holds an imported log.
 type Imported = conch.Imported
 

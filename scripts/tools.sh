@@ -8,6 +8,8 @@ has() { command -v "$1" >/dev/null 2>&1 || need="$need $2"; }
 has bash bash
 has gcc gcc
 has ps procps
+has vi vim-tiny
+has less less
 has setsid util-linux
 has python3 python3-minimal
 has tmux tmux

@@ -19,6 +19,9 @@ func init() {
 // keeperMain is the hidden verb `keeper DIR`: the process that holds the shell
 // of the session in DIR. It is started by the daemon and outlives it.
 func keeperMain(args []string) int {
+	if len(args) == 1 && (args[0] == keeper.ToFront || args[0] == keeper.ToNobody) {
+		return keeper.Foreground(args[0])
+	}
 	if len(args) != 1 {
 		fmt.Fprintln(os.Stderr, "conch: keeper is started by the daemon (conch exec starts a session)")
 		return statusFailed

@@ -24,16 +24,42 @@ func newLog(a *app) *cobra.Command {
 }
 
 func newLogExport(a *app) *cobra.Command {
-	var session, file string
+	var session, file, process string
+	var labelled, cast bool
 	cmd := &cobra.Command{
-		Use:   "export [-s LABEL] [--labelled] [-o FILE]",
-		Short: "Write a session's output as a labelled log",
+		Use:   "export [-s LABEL] [--labelled | --asciicast [--process ID]] [-o FILE]",
+		Short: "Write a session's output as a labelled log or a recording",
 		Long: `Write all output of a session, each line behind \x01\x01\x01 (stdout) or
-\x02\x02\x02 (stderr). log import gives both streams back exactly.`,
-		Example: "  conch log export -s build > build.log\n  conch log export -s build -o build.log",
-		Args:    words(),
+\x02\x02\x02 (stderr). log import gives both streams back exactly.
+
+With --asciicast write a recording instead, with its timing: the commands of a
+session, or one process (--process), such as run --tty starts. conch replay plays
+it, and so do other players of asciicast 2.`,
+		Example: `  conch log export -s build > build.log
+  conch log export --asciicast -s build -o build.cast
+  conch log export --asciicast --process ed -o ed.cast`,
+		Args: words(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := a.client(client.Options{}).ExportLog(cmd.Context(), session)
+			c := a.client(client.Options{})
+			if cast && cmd.Flags().Changed("labelled") && labelled {
+				return conch.Errorf(conch.InvalidRequest, "--labelled and --asciicast are two forms").Hint("give one of them")
+			}
+			if process != "" && (!cast || session != "") {
+				return conch.Errorf(conch.InvalidRequest, "--process goes with --asciicast and without -s").Hint("conch logs writes what a process has written")
+			}
+			var log io.ReadCloser
+			var err error
+			switch {
+			case process != "":
+				var id conch.ProcessID
+				if id, err = a.processID(cmd.Context(), c, process); err == nil {
+					log, err = c.ProcessCast(cmd.Context(), id)
+				}
+			case cast:
+				log, err = c.ExportCast(cmd.Context(), session)
+			default:
+				log, err = c.ExportLog(cmd.Context(), session)
+			}
 			if err != nil {
 				return err
 			}
@@ -45,7 +71,9 @@ func newLogExport(a *app) *cobra.Command {
 		},
 	}
 	a.sessionFlag(cmd, &session)
-	cmd.Flags().Bool("labelled", true, "in the labelled form, the only one there is")
+	cmd.Flags().BoolVar(&labelled, "labelled", true, "as a labelled log")
+	cmd.Flags().BoolVar(&cast, "asciicast", false, "as a recording")
+	cmd.Flags().StringVar(&process, "process", "", "with --asciicast, the process `ID`")
 	cmd.Flags().StringVarP(&file, "output", "o", "", "write to `FILE` instead of stdout")
 	return cmd
 }

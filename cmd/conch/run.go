@@ -13,10 +13,10 @@ import (
 
 func newRun(a *app) *cobra.Command {
 	var (
-		session, name, cwd      string
-		notify, notifyLog       string
-		env                     []string
-		noStdin, noCreate, json bool
+		session, name, cwd, size     string
+		notify, notifyLog            string
+		env                          []string
+		noStdin, noCreate, json, tty bool
 	)
 	cmd := &cobra.Command{
 		Use:     "run [flags] 'COMMAND' | -- PROGRAM ARG...",
@@ -27,11 +27,15 @@ func newRun(a *app) *cobra.Command {
 process id at once. The process goes on without this command and without the
 daemon; it ends by itself, by conch kill, or with its session.
 
-Its output is kept: conch logs. Its stdin can be written to: conch stdin.`,
+Its output is kept: conch logs. Its stdin can be written to: conch stdin.
+
+With --tty it has a terminal of its own, as full-screen programs need: conch
+screen shows it, conch keys types into it.`,
 		Example: `  id=$(conch run 'npm run dev')
   conch run --name web 'python3 -m http.server 8000'
   conch wait web --port 8000 -t 30s
-  conch kill web`,
+  conch kill web
+  conch run --tty --name ed 'vim notes.txt'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return conch.Errorf(conch.InvalidRequest, "no command given").Hint("conch run --help")
@@ -39,11 +43,18 @@ Its output is kept: conch logs. Its stdin can be written to: conch stdin.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := conch.RunRequest{Command: args[0], Name: name, NoStdin: noStdin, Notify: notify, NotifyLog: notifyLog}
+			req := conch.RunRequest{Command: args[0], Name: name, NoStdin: noStdin, TTY: tty, Notify: notify, NotifyLog: notifyLog}
 			if len(args) > 1 {
 				req.Command = quoteArgv(args)
 			}
 			var err error
+			if size != "" {
+				s, err := parseSize(size)
+				if err != nil {
+					return err
+				}
+				req.Cols, req.Rows = s.Cols, s.Rows
+			}
 			if req.Env, err = parseEnv(env); err != nil {
 				return err
 			}
@@ -69,6 +80,8 @@ Its output is kept: conch logs. Its stdin can be written to: conch stdin.`,
 	fl.StringVar(&cwd, "cwd", "", "start in this directory instead of the session's")
 	fl.StringArrayVarP(&env, "env", "e", nil, "set `NAME=VALUE` for it (repeatable)")
 	fl.BoolVar(&noStdin, "no-stdin", false, "give it an empty stdin instead of one conch stdin writes to")
+	fl.BoolVar(&tty, "tty", false, "give it a terminal of its own")
+	fl.StringVar(&size, "size", "", "with --tty, the terminal's `COLSxROWS` (default 80x24)")
 	fl.BoolVar(&noCreate, "no-create", false, "fail if there is no such session")
 	fl.BoolVar(&json, "json", false, "print the process as JSON")
 	return cmd

@@ -66,6 +66,8 @@ func doing(s conch.SessionInfo) string {
 		state = "asleep"
 	case s.Busy:
 		state = "busy"
+	case s.Attached > 0:
+		state = "attached"
 	}
 	if s.Mail > 0 {
 		state += ", " + plural(s.Mail, "message", "messages")

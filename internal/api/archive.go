@@ -27,8 +27,13 @@ func serveArchive(w http.ResponseWriter, r *http.Request, rt route.Route, a *ses
 	case "history":
 		v, err = a.History(int(route.Int(r, "limit")))
 	case "log":
+		write := a.Log
 		w.Header().Set("Content-Type", route.BytesType)
-		if err = a.Log(w); err != nil && !errors.Is(err, conch.OutputGone) { // which comes before anything was written
+		if r.URL.Query().Get("format") == "asciicast" {
+			write = a.Cast
+			w.Header().Set("Content-Type", route.CastType)
+		}
+		if err = write(w); err != nil && !errors.Is(err, conch.OutputGone) { // which comes before anything was written
 			panic(http.ErrAbortHandler) // the client must see that the body is not whole
 		}
 		if err == nil {
@@ -48,7 +53,8 @@ func serveArchive(w http.ResponseWriter, r *http.Request, rt route.Route, a *ses
 		return
 	case "sessionProcesses":
 		v, err = a.Processes()
-	case "process", "sessionProcess", "logs", "sessionLogs", "wait", "sessionWait", "signal", "sessionSignal":
+	case "process", "sessionProcess", "logs", "sessionLogs", "wait", "sessionWait", "signal", "sessionSignal",
+		"screen", "sessionScreen", "cast", "sessionCast", "keys", "sessionKeys", "resize", "sessionResize":
 		serveProcess(w, r, rt.Name, a, n)
 		return
 	default:

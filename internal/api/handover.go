@@ -136,7 +136,7 @@ func (s *server) find(r *http.Request, rt route.Route) (opener, *session.Archive
 	}
 	if id == "" {
 		q := r.URL.Query()
-		create := (rt.Name == "exec" || rt.Name == "run") && route.Bool(r, "create")
+		create := (rt.Name == "exec" || rt.Name == "run" || rt.Name == "attach") && route.Bool(r, "create")
 		return func(ctx context.Context) (*session.Session, error) {
 			return s.h.Open(ctx, agent, label, create, q.Get("cwd"))
 		}, nil, nil

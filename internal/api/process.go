@@ -7,6 +7,7 @@ import (
 	"github.com/conchsh/conch/internal/logs"
 	"github.com/conchsh/conch/internal/route"
 	"github.com/conchsh/conch/internal/session"
+	"github.com/conchsh/conch/internal/tty"
 )
 
 // serveProcess answers for one process of a closed session.
@@ -61,7 +62,26 @@ func serveProcess(w http.ResponseWriter, r *http.Request, name string, a *sessio
 		}
 		res.Process = p
 		writeJSON(w, http.StatusOK, res)
-	default: // signal
+	case "screen", "sessionScreen":
+		s, err := pastScreen(r, a, n)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		s.ProcessID, s.Status = p.ProcessID, p.Status
+		writeJSON(w, http.StatusOK, s)
+	case "cast", "sessionCast":
+		next, end, err := a.Frames(n)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		defer end()
+		w.Header().Set("Content-Type", route.CastType)
+		if tty.CastProcess(w, next) != nil {
+			panic(http.ErrAbortHandler) // the client must see that the body is not whole
+		}
+	default: // signal, keys, resize
 		fail(w, conch.Errorf(conch.ProcessEnded, "process %s ended with its session", p.ProcessID))
 	}
 }

@@ -122,6 +122,31 @@ SessionInfo.command What it runs, at most 200 bytes of it.
 SessionInfo.tape_bytes What its tape takes on disk.
 
 SessionInfo.processes Background processes that run.
+SessionInfo.attached People at its prompt.
+TerminalSize The size of a terminal, in characters.
+TerminalSize.cols {"minimum":2,"maximum":1000} Columns.
+TerminalSize.rows {"minimum":1,"maximum":300} Rows.
+Screen What a program on a terminal shows.
+Screen.process_id The process; left out for a session's own terminal.
+Screen.status Where the process stands; left out for a session's own terminal.
+Screen.text A line a row, without blanks at the ends of lines and empty lines at the end.
+Screen.cols Columns.
+Screen.rows Rows.
+Screen.cursor Where the cursor is.
+Screen.alternate A full-screen program's own screen is shown.
+Screen.title The window title the program has set.
+Screen.changed_at When the program last wrote something.
+Screen.partial The beginning of the output could not be taken into account.
+Screen.reason {"enum":["","stable","contains","ended","timeout"]} What a wait ended by.
+ScreenCursor A place on a screen; rows and columns count from 0.
+ScreenCursor.row Its row.
+ScreenCursor.col Its column.
+ScreenCursor.visible Whether it is shown.
+KeysRequest What to type: text, then keys.
+KeysRequest.text Typed as it is.
+KeysRequest.keys Typed with names of keys in angle brackets (<Enter>, <C-c>, <Up>, <lt>); a newline is Enter.
+KeysTyped What was typed.
+KeysTyped.bytes Bytes that went to the program.
 
 RunBody A command and how to start it.
 RunRequest.command {"maxLength":16777216} Shell text.
@@ -129,6 +154,9 @@ RunRequest.name {"pattern":"^([A-Za-z0-9_.:-]{1,64})?$"} A handle for people, wh
 RunRequest.cwd A directory instead of the session's.
 RunRequest.env {"propertyNames":{"pattern":"^[A-Za-z_][A-Za-z0-9_]*$"}} Variables on top of the session's.
 RunRequest.no_stdin Give it an empty stdin.
+RunRequest.tty Run it on a terminal of its own.
+RunRequest.cols {"minimum":0,"maximum":1000} With tty, the terminal's columns; 0: 80.
+RunRequest.rows {"minimum":0,"maximum":300} With tty, the terminal's rows; 0: 24.
 RunRequest.notify Where a message is put when it ends: a label, agent/label, or an agent.
 RunRequest.notify_log With notify, a regular expression (RE2): a message too when its output first matches.
 RunBody.encoding {"enum":["","utf-8","base64"]} base64 when command, cwd and the values of env are.
@@ -149,6 +177,7 @@ Process.signal The signal that ended it.
 Process.started_at When it started.
 Process.ended_at When it ended.
 Process.cwd Where it started.
+Process.tty It has a terminal of its own.
 Process.processes Processes of its tree that are there.
 Process.stdout_bytes How much it wrote.
 Process.stderr_bytes How much it wrote.

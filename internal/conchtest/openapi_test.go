@@ -245,6 +245,9 @@ func (f *fuzzer) request(r *rand.Rand, op operation) made {
 	if q.bad && r.IntN(4) == 0 {
 		query.Set([]string{"extra", "", "Wait", "a;b"}[r.IntN(4)], "1")
 	}
+	if strings.HasSuffix(strings.ToLower(op.id), "screen") && !query.Has("timeout_ms") {
+		query.Set("timeout_ms", "300") // whatever it waits for, it ends
+	}
 	raw := query.Encode()
 	if q.bad && r.IntN(8) == 0 {
 		raw += "&%zz=%"
@@ -254,7 +257,7 @@ func (f *fuzzer) request(r *rand.Rand, op operation) made {
 		content := rb["content"].(map[string]any)
 		if js, ok := content["application/json"].(map[string]any); ok {
 			m := f.object(r, js["schema"].(map[string]any), q.bad)
-			if (op.id == "exec" || strings.HasSuffix(strings.ToLower(op.id), "wait")) && m["timeout_ms"] == nil {
+			if (op.id == "exec" || op.id == "ask" || strings.HasSuffix(strings.ToLower(op.id), "wait")) && m["timeout_ms"] == nil {
 				m["timeout_ms"] = 300 // whatever it is, it ends
 			}
 			if op.id == "shutdown" {

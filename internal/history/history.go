@@ -25,6 +25,7 @@ type Start struct {
 	Session   string          `json:"session"`
 	Cwd       string          `json:"cwd,omitempty"` // as asked for this command
 	Merge     bool            `json:"merge,omitempty"`
+	TTY       bool            `json:"tty,omitempty"`     // it was typed, and runs on the session's terminal
 	Process   *Process        `json:"process,omitempty"` // it runs in the background
 }
 
@@ -33,6 +34,8 @@ type Process struct {
 	Name string `json:"name,omitempty"`
 	PID  int    `json:"pid"`
 	Cwd  string `json:"cwd"`
+	// Terminal is the size it has at first; nil: it has no terminal.
+	Terminal *conch.TerminalSize `json:"terminal,omitempty"`
 	// Notify and NotifyLog are as in a conch.RunRequest.
 	Notify    string `json:"notify,omitempty"`
 	NotifyLog string `json:"notify_log,omitempty"`
@@ -279,7 +282,7 @@ func (x *Index) Describe(e *Entry, text func(*Entry) string) conch.HistoryEntry 
 func (x *Index) DescribeProcess(e *Entry, agent string, text func(*Entry) string) conch.Process {
 	p := conch.Process{
 		ProcessID: conch.NewCommandID(x.id, e.N), Name: e.Process.Name, Agent: agent, Session: x.label, Command: e.Text,
-		Status: conch.ProcessRunning, PID: e.Process.PID, StartedAt: e.Started, Cwd: e.Process.Cwd, StdoutBytes: e.Out, StderrBytes: e.Err,
+		Status: conch.ProcessRunning, PID: e.Process.PID, StartedAt: e.Started, Cwd: e.Process.Cwd, TTY: e.Process.Terminal != nil, StdoutBytes: e.Out, StderrBytes: e.Err,
 		Notify: e.Process.Notify, NotifyLog: e.Process.NotifyLog,
 	}
 	if e.Long && text != nil {

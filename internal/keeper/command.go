@@ -27,6 +27,8 @@ type command struct {
 	out, err *stream
 	stdin    *stdin
 	proc     *process // set: it runs in the background
+	tty      bool     // it runs on the session's terminal
+	step     *step    // set: it is no command but our own doing on the terminal
 	attempt  int
 	ticks    uint64 // when it began, see ticks
 	report   conch.ShellReport
@@ -63,6 +65,7 @@ type stream struct {
 	last  time.Time
 	ended bool // its last writer has gone
 	seen  bool // somebody wrote to it or closed it: it had been opened
+	tty   bool // the session's terminal, which outlives every command
 }
 
 // headSize is what is kept of each stream in memory.
@@ -85,4 +88,5 @@ const (
 	byInterrupt
 	byStorage
 	byReset
+	byDetach
 )

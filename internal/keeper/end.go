@@ -130,7 +130,7 @@ func (k *Keeper) interrupt(id conch.CommandID, ch chan conch.Ended) (conch.Comma
 			}
 		}
 	}
-	c := k.cur
+	c := k.running()
 	if c == nil || id != "" && c.id != id {
 		return "", false
 	}
@@ -158,7 +158,9 @@ func (k *Keeper) queueTimeout(c *command) {
 		}
 	}
 	e := conch.Errorf(conch.QueueTimeout, "session %s was busy for the whole queue timeout; the command was not run", k.spec.Label).Retry()
-	if k.cur != nil {
+	if k.att.holds() && k.running() == nil {
+		e.Hint("somebody is attached to session %s and holds its prompt", k.spec.Label)
+	} else if k.cur != nil {
 		e.Hint("running: %s (%.60q); conch interrupt -s %s ends it", k.cur.id, k.cur.req.Command, k.spec.Label)
 	}
 	k.refuse(c, e)
@@ -236,6 +238,7 @@ func (k *Keeper) shutdown(then func(proc.Report)) {
 		then(proc.Report{Verified: true})
 		return
 	}
+	k.closeAttachment()
 	k.everything(true, func(rep proc.Report) {
 		for _, s := range append([]*stream(nil), k.streams...) {
 			k.drain(s)

@@ -45,6 +45,15 @@ func (k *Keeper) handlers() map[string]http.HandlerFunc {
 		"wait": k.postWait, "sessionWait": k.postWait,
 		"signal": k.postSignal, "sessionSignal": k.postSignal,
 		"processStdin": k.postStdin, "sessionProcessStdin": k.postStdin,
+		"screen": k.getScreen, "sessionScreen": k.getScreen,
+		"keys": k.postKeys, "sessionKeys": k.postKeys,
+		"resize": k.postResize, "sessionResize": k.postResize,
+		"cast": k.getCast, "sessionCast": k.getCast,
+		"processAttach": k.getProcessAttach, "sessionProcessAttach": k.getProcessAttach,
+		"attach":       k.getAttach,
+		"attachStdin":  k.postAttachStdin,
+		"attachResize": k.postAttachResize,
+		"ownScreen":    k.getSessionScreen,
 	}
 }
 
@@ -107,20 +116,20 @@ func (k *Keeper) getInfo(w http.ResponseWriter, r *http.Request) {
 
 func (k *Keeper) info() conch.SessionInfo {
 	i := conch.SessionInfo{
-		Agent: k.spec.Agent, Label: k.spec.Label, ID: k.spec.ID, Busy: k.cur != nil, Live: k.cur != nil, Cwd: k.cwd,
+		Agent: k.spec.Agent, Label: k.spec.Label, ID: k.spec.ID, Busy: k.running() != nil, Live: k.cur != nil, Attached: k.att.peopleThere(), Cwd: k.cwd,
 		KeeperPID: os.Getpid(), Queue: len(k.queue), Processes: len(k.procs), StartedAt: k.spec.Created, LastActive: k.lastActive.UTC(), TapeBytes: k.tape.Size(),
 	}
 	if k.sh != nil {
 		i.ShellPID = k.sh.PID
-		if k.cur != nil {
+		if k.running() != nil {
 			if d := k.sh.Cwd(); d != "" {
 				i.Cwd = d
 			}
 		}
 	}
-	if k.cur != nil {
-		i.Running = k.cur.id
-		i.Command = k.cur.req.Command[:min(len(k.cur.req.Command), 200)]
+	if c := k.running(); c != nil {
+		i.Running = c.id
+		i.Command = c.req.Command[:min(len(c.req.Command), 200)]
 	}
 	return i
 }
@@ -220,7 +229,9 @@ func (k *Keeper) submit(q conch.ExecRequest, peerPID int, attend bool) (*command
 		}
 		k.queue = append(k.queue, c)
 		k.clearUp()
-		if attend && k.cur == nil && k.ckpt == nil && len(k.queue) == 1 && !k.blocked {
+		if k.att.holds() {
+			k.tellWaiting(c)
+		} else if attend && k.cur == nil && k.ckpt == nil && len(k.queue) == 1 && !k.blocked {
 			k.attended = c // and advance starts it
 		}
 	})
@@ -230,11 +241,11 @@ func (k *Keeper) submit(q conch.ExecRequest, peerPID int, attend bool) (*command
 	return c, err
 }
 
-// askedByItself refuses a command that the running one waits for.
-func (k *Keeper) askedByItself(c *command) error {
-	if k.cur != nil && c.peer > 0 {
-		if m, ok := proc.MarkOf(c.peer); ok && m == proc.MakeMark(k.mark, k.cur.n) {
-			return conch.Errorf(conch.SessionBusy, "session %s is running the very command that asks (%s)", k.spec.Label, k.cur.id).
+// askedByItself refuses a caller that the running command itself started.
+func (k *Keeper) askedByItself(peer int) error {
+	if c := k.running(); c != nil && peer > 0 {
+		if m, ok := proc.MarkOf(peer); ok && m == proc.MakeMark(k.mark, c.n) {
+			return conch.Errorf(conch.SessionBusy, "session %s is running the very command that asks (%s)", k.spec.Label, c.id).
 				Hint("use another session (-s NAME), or plain bash -c inside a command")
 		}
 	}
@@ -572,6 +583,10 @@ func (k *Keeper) environ() map[string]string {
 }
 
 func (k *Keeper) getLog(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("format") == "asciicast" {
+		k.castSession(w)
+		return
+	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	rd := k.tape.NewReader(tape.Cursor{})
 	defer rd.Close()

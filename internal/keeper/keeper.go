@@ -80,13 +80,14 @@ type Keeper struct {
 	answering atomic.Int32
 	answered  chan struct{}
 
-	mu         sync.Mutex // guards all that follows; see do
-	polls      uint64     // changes of what must be polled
-	polled     uint64     // those the loop knows, or is being told
-	kicked     uint64     // those the attendant knows, or is being told
-	attended   *command   // the running command, if its request's thread polls for it
-	asleep     bool       // the attendant polls
-	after      *command   // a finished command whose traces are still to be cleared up
+	mu         sync.Mutex  // guards all that follows; see do
+	polls      uint64      // changes of what must be polled
+	polled     uint64      // those the loop knows, or is being told
+	kicked     uint64      // those the attendant knows, or is being told
+	att        *attachment // nil: nobody ever attached
+	attended   *command    // the running command, if its request's thread polls for it
+	asleep     bool        // the attendant polls
+	after      *command    // a finished command whose traces are still to be cleared up
 	alarm      *alarm
 	exiting    bool
 	index      *history.Index

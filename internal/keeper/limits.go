@@ -82,7 +82,7 @@ func raise(key, variable string) string {
 
 // admit refuses what would wait for itself, and what is over a limit.
 func (k *Keeper) admit(c *command) error {
-	if err := k.askedByItself(c); err != nil {
+	if err := k.askedByItself(c.peer); err != nil {
 		return err
 	}
 	if k.cur != nil && len(k.queue) >= k.limits.queue {

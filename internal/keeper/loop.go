@@ -208,7 +208,15 @@ func (k *Keeper) onTime(now time.Time) {
 // advance starts the next command if nothing stands in the way.
 func (k *Keeper) advance() {
 	k.clearUp()
-	for k.cur == nil && k.ckpt == nil && len(k.queue) > 0 && !k.blocked {
+	for k.cur == nil && k.ckpt == nil && !k.blocked {
+		if k.att.holds() {
+			k.humanNext()
+			k.clearUp()
+			continue
+		}
+		if len(k.queue) == 0 {
+			break
+		}
 		c := k.queue[0]
 		k.queue = k.queue[1:]
 		k.start(c)

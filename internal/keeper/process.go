@@ -35,6 +35,7 @@ type process struct {
 	self    proc.ID
 	gate    *os.File // the process waits for a byte on it, and dies of its end
 	lastOut time.Time
+	tty     *terminal // nil: it has none
 	// The kernel counts the forking keeper's memory into a child's peak: what is not
 	// above this says nothing.
 	floor int64
@@ -136,6 +137,9 @@ func decodeRun(w http.ResponseWriter, r *http.Request) (conch.RunRequest, error)
 			return q, err
 		}
 	}
+	if err := checkTerminal(&q); err != nil {
+		return q, err
+	}
 	return q, checkExec(&conch.ExecRequest{Command: q.Command, Cwd: q.Cwd, Env: q.Env})
 }
 
@@ -188,19 +192,34 @@ func (k *Keeper) spawn(q conch.RunRequest) (*process, error) {
 			prog.RC = filepath.Join(home, ".bashrc")
 		}
 	}
+	if q.TTY {
+		if err := k.openTerminal(p, q, &prog); err != nil {
+			return nil, err
+		}
+	}
 	if err := k.fork(p, prog); err != nil {
+		if p.tty != nil {
+			p.tty.pty.Close()
+		}
 		return nil, err
 	}
 	k.next++
 	begin := history.Start{Command: q.Command, CommandID: c.id, Session: k.spec.Label, Cwd: q.Cwd,
 		Process: &history.Process{Name: q.Name, PID: p.self.PID, Cwd: cwd, Notify: q.Notify, NotifyLog: q.NotifyLog}}
+	if q.TTY {
+		begin.Process.Terminal = &conch.TerminalSize{Cols: q.Cols, Rows: q.Rows}
+	}
 	payload, _ := json.Marshal(begin)
 	started := time.Now()
 	at, err := k.record(tape.Frame{Time: started.UnixNano(), Command: c.n, Kind: tape.Start, Data: payload})
 	if err != nil {
 		p.gate.Close() // nothing has run, and nothing will
 		unix.Close(c.out.fd)
-		unix.Close(c.err.fd)
+		if p.tty != nil {
+			p.tty.pty.CloseSlave()
+		} else {
+			unix.Close(c.err.fd)
+		}
 		if c.stdin != nil {
 			c.stdin.file.Close()
 		}
@@ -209,7 +228,12 @@ func (k *Keeper) spawn(q conch.RunRequest) (*process, error) {
 	c.entry = k.index.Open(c.n, begin, started.UTC(), at, k.tape.End())
 	p.lastOut = started
 	k.procs[c.n] = p
-	k.streams = append(k.streams[:len(k.streams):len(k.streams)], c.out, c.err)
+	k.streams = append(k.streams[:len(k.streams):len(k.streams)], c.out)
+	if p.tty != nil {
+		go k.followScreen(p, *c.entry) // ends with the process
+	} else {
+		k.streams = append(k.streams, c.err)
+	}
 	k.lastActive = started
 	k.forgetEnded(keepEnded)
 	k.changed()
@@ -233,13 +257,14 @@ func (k *Keeper) fork(p *process, prog shell.Program) (err error) {
 		}
 		return r, w, err
 	}
-	outR, outW, err := pair()
-	if err != nil {
-		return err
-	}
-	errR, errW, err := pair()
-	if err != nil {
-		return err
+	var outR, outW, errR, errW, inR, inW int
+	if p.tty == nil {
+		if outR, outW, err = pair(); err != nil {
+			return err
+		}
+		if errR, errW, err = pair(); err != nil {
+			return err
+		}
 	}
 	gateR, gateW, err := pair()
 	if err != nil {
@@ -250,10 +275,13 @@ func (k *Keeper) fork(p *process, prog shell.Program) (err error) {
 		return storageError(err)
 	}
 	defer scr.Close()
-	var inR, inW int
-	if p.req.OpenStdin {
+	switch {
+	case p.tty != nil:
+		slave := p.tty.pty.Slave
+		inR, outW, errW = slave, slave, slave
+	case p.req.OpenStdin:
 		inR, inW, err = pair()
-	} else {
+	default:
 		inR, err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		fds = append(fds, inR)
 	}
@@ -272,6 +300,8 @@ func (k *Keeper) fork(p *process, prog shell.Program) (err error) {
 	if group > 0 {
 		defer unix.Close(group)
 	}
+	attr := shell.Attributes(group)
+	attr.Setctty = p.tty != nil // its stdin is
 	mark := proc.MakeMark(k.mark, p.n)
 	_, p.floor = proc.Usage(os.Getpid())
 	var pid int
@@ -286,7 +316,7 @@ func (k *Keeper) fork(p *process, prog shell.Program) (err error) {
 		}
 		pid, err = syscall.ForkExec(k.bash, argv, &syscall.ProcAttr{
 			Dir: prog.Cwd, Env: env, Files: []uintptr{uintptr(inR), uintptr(outW), uintptr(errW), scr.Fd(), uintptr(gateR)},
-			Sys: shell.Attributes(group),
+			Sys: attr,
 		})
 		_ = proc.SetMark(os.Getpid(), 0)
 	}
@@ -294,17 +324,25 @@ func (k *Keeper) fork(p *process, prog shell.Program) (err error) {
 	if err != nil {
 		return conch.Errorf(conch.ShellFailed, "the process could not be started: %v", err).Retry()
 	}
-	for _, fd := range []int{inR, outW, errW, gateR} {
-		unix.Close(fd)
+	unix.Close(gateR)
+	if p.tty == nil {
+		for _, fd := range []int{inR, outW, errW} {
+			unix.Close(fd)
+		}
 	}
 	if k.sh != nil {
 		proc.CopyLimits(k.sh.PID, pid) // what `ulimit` in the session says
 	}
 	p.self, _ = proc.Lookup(pid)
 	p.self.PID = pid
+	p.gate = os.NewFile(uintptr(gateW), "gate")
+	if p.tty != nil {
+		p.useTerminal()
+		p.stdin.count = &k.count.Stdin
+		return nil
+	}
 	p.out = &stream{fd: outR, kind: tape.Stdout, cmd: p.command}
 	p.err = &stream{fd: errR, kind: tape.Stderr, cmd: p.command}
-	p.gate = os.NewFile(uintptr(gateW), "gate")
 	if p.req.OpenStdin {
 		p.stdin = pipeStdin(os.NewFile(uintptr(inW), "stdin"))
 		p.stdin.count = &k.count.Stdin
@@ -342,8 +380,12 @@ func (p *process) release() {
 // reaped is the end of a process: what it wrote is in its pipes, and is taken before
 // the end goes on the tape.
 func (k *Keeper) reaped(p *process, ws syscall.WaitStatus, used syscall.Rusage) {
-	k.drain(p.out)
-	k.drain(p.err)
+	if p.tty != nil {
+		k.drainTerminal(p)
+	} else {
+		k.drain(p.out)
+		k.drain(p.err)
+	}
 	res := conch.Result{Session: k.spec.Label, CommandID: p.id, Cwd: p.entry.Process.Cwd, Encoding: "utf-8",
 		StartedAt: p.entry.Started, DurationMS: float64(time.Since(p.entry.Started)) / 1e6,
 		StdoutBytes: p.out.bytes, StderrBytes: p.err.bytes,

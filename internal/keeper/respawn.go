@@ -535,12 +535,12 @@ var wholeHistory = regexp.MustCompile(`\b(history|HISTCMD)\b`)
 // historyFor gives the commands to add to the shell's history before c runs, c
 // itself last where bash would have it so. The list is only brought up to date when c can look at it.
 func (k *Keeper) historyFor(c *command) []string {
-	if !historyWords.MatchString(c.req.Command) {
+	if c.step == nil && !historyWords.MatchString(c.req.Command) || c.step != nil && !c.step.read {
 		return nil
 	}
 	const most = 500
 	list := k.index.Entries()
-	if n := len(list); n > 0 && !wholeHistory.MatchString(c.req.Command) {
+	if n := len(list); n > 0 && c.step == nil && !wholeHistory.MatchString(c.req.Command) {
 		list = list[:n-1] // `fc -s` means the command before it, not itself
 	}
 	from := max(k.histSynced, len(list)-most)

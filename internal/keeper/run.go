@@ -101,7 +101,7 @@ func (k *Keeper) start(c *command) {
 	}
 	c.status = conch.StatusRunning
 	started := time.Now()
-	begin := history.Start{Command: c.req.Command, CommandID: c.id, Session: k.spec.Label, Cwd: c.req.Cwd, Merge: c.req.Merge}
+	begin := history.Start{Command: c.req.Command, CommandID: c.id, Session: k.spec.Label, Cwd: c.req.Cwd, Merge: c.req.Merge, TTY: c.tty}
 	payload, _ := json.Marshal(begin)
 	fault.Point("keeper.before-start")
 	// On the tape before it runs: if we die, it is known to have been running.
@@ -137,8 +137,9 @@ func (k *Keeper) launch(c *command) {
 		return
 	}
 	sp := k.spare
-	k.spare = nil
-	if sp == nil {
+	if c.tty {
+		sp = k.att.streams()
+	} else if k.spare = nil; sp == nil {
 		var err error
 		if sp, err = k.makeStreams(); err != nil {
 			k.fail(c, err)
@@ -146,9 +147,11 @@ func (k *Keeper) launch(c *command) {
 		}
 	}
 	c.out, c.err = sp.out, sp.err
-	k.clean = false
+	if !c.tty {
+		k.clean = false
+	}
 	c.out.cmd, c.err.cmd = c, c
-	if k.attended == nil {
+	if k.attended == nil && !c.tty {
 		k.streams = append(k.streams[:len(k.streams):len(k.streams)], c.out, c.err)
 	}
 	if k.attended == nil || c.attempt > 1 {
@@ -168,8 +171,14 @@ func (k *Keeper) launch(c *command) {
 	if c.req.Merge {
 		run.Stderr = ""
 	}
+	if c.tty {
+		run.Stdin, run.Stderr = c.out.path, ""
+		run.Both = true
+	}
 	if k.state != nil {
-		run.DebugTrap = k.debugTrap
+		if c.step == nil {
+			run.DebugTrap = k.debugTrap
+		}
 		run.Rearm = !k.armed
 	}
 	if c.req.Cwd != "" {
@@ -258,6 +267,10 @@ const widePipe = 1 << 20
 // take records bytes of a stream.
 func (k *Keeper) take(s *stream, b []byte) {
 	s.seen = true
+	if s.tty {
+		k.takeTyped(s, b)
+		return
+	}
 	c := s.cmd
 	if c == nil {
 		return // a spare that no command has: nobody but a stranger can have written
@@ -294,7 +307,7 @@ func (k *Keeper) take(s *stream, b []byte) {
 }
 
 func (k *Keeper) closeStream(s *stream) {
-	if s.fd < 0 {
+	if s.fd < 0 || s.tty { // the session's terminal is closed by the session's end
 		return
 	}
 	unix.Close(s.fd)
@@ -313,6 +326,10 @@ func (k *Keeper) closeStream(s *stream) {
 // has no end when a background process keeps writing.
 func (k *Keeper) drain(s *stream) {
 	if s.fd < 0 {
+		return
+	}
+	if s.tty {
+		k.emptyTerminal(s)
 		return
 	}
 	left, err := unread(s.fd)
@@ -408,6 +425,10 @@ func (k *Keeper) notRun(c *command, reason string) {
 
 // finishWith makes the result of a command whose end the shell reported.
 func (k *Keeper) finishWith(c *command, end shell.End) {
+	if c.step != nil {
+		k.stepDone(c)
+		return
+	}
 	status := end.Status
 	k.last = status
 	// A shell that died after its report, while the command's other processes
@@ -450,7 +471,7 @@ func (k *Keeper) newResult(c *command) *conch.Result {
 	if c.out != nil {
 		r.StdoutBytes, r.StderrBytes = c.out.bytes, c.err.bytes
 	}
-	if k.pending != nil {
+	if k.pending != nil && c.step == nil {
 		r.Shell = mergeReports(*k.pending, r.Shell)
 		k.pending = nil
 	}
@@ -480,6 +501,10 @@ func mergeReports(a, b conch.ShellReport) conch.ShellReport {
 // given out, in this order. Nothing is given out that is not recorded, and nothing is
 // recorded as done whose state would be lost with the shell.
 func (k *Keeper) finish(c *command, r *conch.Result) {
+	if c.step != nil {
+		k.stepDone(c)
+		return
+	}
 	r.Background = k.background(c)
 	c.result = r
 	c.status = conch.StatusDone
@@ -548,6 +573,9 @@ func (k *Keeper) giveOut(c *command) {
 	}
 	k.clearUp() // an earlier one's, if nobody came to it
 	k.after = c
+	if c.tty {
+		k.typedDone(c)
+	}
 	close(c.done)
 }
 

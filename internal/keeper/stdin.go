@@ -26,6 +26,7 @@ type stdin struct {
 	file   *os.File
 	offset int64
 	closed bool
+	tty    bool // a terminal, which has no end: closing it types Ctrl-D
 
 	stop    sync.Once
 	path    string
@@ -171,6 +172,10 @@ func (s *stdin) write(ctx context.Context, r io.Reader, offset int64, closeAfter
 		if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
 			return s.offset, gone
 		}
+		return s.offset, err
+	}
+	if closeAfter && s.tty {
+		_, err := s.file.Write([]byte{4})
 		return s.offset, err
 	}
 	if closeAfter {

@@ -28,6 +28,7 @@ const (
 	EventType = "text/event-stream"
 	BytesType = "application/octet-stream"
 	JSONType  = "application/json"
+	CastType  = "application/x-asciicast"
 )
 
 // A Type is what a query parameter holds.

@@ -164,16 +164,16 @@ func Session() []Route {
 				{Name: "follow", Type: Boolean, Doc: "Go on as frames are added."},
 			},
 			Media: []string{TapeType}, Errors: append(missing(), conch.OutputGone)},
-		{Name: "log", Method: get, Path: sessionPath + "/log", Summary: "The session's whole output as a labelled log.",
-			Query: []Param{{Name: "format", Type: String, Enum: []string{"labelled"}, Doc: "The only one there is."}},
-			Media: []string{BytesType}, Errors: append(missing(), conch.OutputGone)},
+		{Name: "log", Method: get, Path: sessionPath + "/log", Summary: "The session's whole output as a labelled log, or a recording.",
+			Query: []Param{{Name: "format", Type: String, Enum: []string{"labelled", "asciicast"}, Doc: "Default labelled."}},
+			Media: []string{BytesType, CastType}, Errors: append(missing(), conch.OutputGone)},
 		{Name: "env", Method: get, Path: sessionPath + "/env", Summary: "The exported variables of the session's shell.",
 			Answer: conch.Environment{}, Errors: missing()},
 		{Name: "stats", Method: get, Path: sessionPath + "/stats", Summary: "For the daemon: what the session has counted.",
 			Answer: map[string]any{}, Errors: missing()},
 	}
-	list = append(list, processes()...)
-	for _, r := range append(command(), process()...) {
+	list = append(append(list, processes()...), attach()...)
+	for _, r := range append(append(command(), process()...), terminal()...) {
 		byID, inSession := r, r
 		byID.Path = "/v1" + r.Path
 		inSession.Path = sessionPath + r.Path
@@ -269,7 +269,7 @@ type Either [2]any
 func Archived(name string) bool {
 	switch name {
 	case "history", "log", "events", "sessionProcesses", "process", "sessionProcess", "logs", "sessionLogs", "wait", "sessionWait", "signal", "sessionSignal",
-		"command", "sessionCommand", "output", "sessionOutput", "commandEvents", "sessionCommandEvents":
+		"screen", "sessionScreen", "keys", "sessionKeys", "resize", "sessionResize", "cast", "sessionCast", "command", "sessionCommand", "output", "sessionOutput", "commandEvents", "sessionCommandEvents":
 		return true
 	}
 	return false

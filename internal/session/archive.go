@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"unicode/utf8"
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/history"
 	"github.com/conchsh/conch/internal/tape"
+	"github.com/conchsh/conch/internal/tty"
 )
 
 // An Archive is the record of a closed session: its tape, which nobody writes
@@ -153,6 +155,26 @@ func (a *Archive) Processes() ([]conch.Process, error) {
 		out = append(out, x.DescribeProcess(e, a.Spec.Agent, a.text))
 	}
 	return out, nil
+}
+
+// Screen is what a process's terminal showed last.
+func (a *Archive) Screen(n uint32, q conch.ScreenRequest, re *regexp.Regexp) (conch.Screen, error) {
+	_, e, err := a.find(n)
+	if err != nil {
+		return conch.Screen{}, err
+	}
+	id := conch.NewCommandID(a.Spec.ID, n)
+	if e.Process == nil || e.Process.Terminal == nil {
+		return conch.Screen{}, conch.Errorf(conch.NoTerminal, "process %s has no terminal", id).Hint("conch logs shows its output")
+	}
+	next, end, err := a.Frames(n)
+	if err != nil {
+		return conch.Screen{}, err
+	}
+	defer end()
+	s, err := tty.Past(next, *e.Process.Terminal, e.Out)
+	s.Reason = tty.PastReason(q, re, s.Text)
+	return s, err
 }
 
 // Frames reads the frames of one command or process in order, to io.EOF. The caller
@@ -307,6 +329,20 @@ func (a *Archive) Log(w io.Writer) error {
 	}
 	defer r.Close()
 	return tape.WriteLabelled(w, r)
+}
+
+// Cast writes the session's commands as a recording.
+func (a *Archive) Cast(w io.Writer) error {
+	title := a.Spec.Agent + "/" + a.Spec.Label
+	r, err := a.reader(tape.Cursor{})
+	if errors.Is(err, errNoTape) {
+		return tty.CastSession(w, func() (tape.Frame, error) { return tape.Frame{}, io.EOF }, title)
+	}
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return tty.CastSession(w, r.Next, title)
 }
 
 // Starts gives a function that tells when a command began, in ns; 0 when that is

@@ -166,3 +166,14 @@ func pure(w *syntax.Word) bool {
 	})
 	return ok
 }
+
+// Incomplete reports whether a text typed so far needs more lines: a quote, a
+// heredoc, a loop is open, or its last line ends in a backslash.
+func Incomplete(text string) bool {
+	n := len(text) - len(strings.TrimRight(text, `\`))
+	if n%2 == 1 {
+		return true
+	}
+	_, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text+"\n"), "")
+	return err != nil && syntax.IsIncomplete(err)
+}

@@ -213,6 +213,8 @@ type Command struct {
 	// Stdin, Stdout, Stderr are paths. Stderr empty: stderr goes where
 	// stdout goes.
 	Stdin, Stdout, Stderr string
+	// Both opens Stdin for reading and writing: it is a terminal.
+	Both bool
 	// Last is the status $? shows to the command.
 	Last int
 	Env  map[string]string
@@ -275,7 +277,11 @@ func (s *Shell) Run(c Command) error {
 	if c.Cwd != "" {
 		b.WriteString("; }; }")
 	}
-	b.WriteString(" <" + Quote(c.Stdin) + " >|" + Quote(c.Stdout))
+	in := " <"
+	if c.Both {
+		in = " <>"
+	}
+	b.WriteString(in + Quote(c.Stdin) + " >|" + Quote(c.Stdout))
 	if c.Stderr == "" {
 		b.WriteString(" 2>&1")
 	} else {

@@ -142,3 +142,15 @@ func TestJudge(t *testing.T) {
 		t.Error("quiet although a trap runs with every command")
 	}
 }
+
+func TestIncomplete(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": false, "echo hi": false, `echo "open`: true, "for i in 1; do": true, "cat <<X": true, "cat <<X\nbody": true, "cat <<X\nbody\nX": false,
+		`echo \`: true, `echo \\`: false, "if true; then": true, "f() {": true, "echo )": false, "x=$(": true, "echo hi |": true, "a &&": true,
+		"echo done; done": false, "case x in": true, "echo # \"": false,
+	} {
+		if got := Incomplete(text); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}

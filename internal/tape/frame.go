@@ -29,7 +29,9 @@ const (
 	Exit  // a command ended
 	Gap   // frames are missing here; the data is a GapInfo in JSON
 	Note
-	Stdin // reserved
+	Stdin  // reserved
+	Resize // a terminal has a new size; the data is the writer's business
+	Prompt // what a session's terminal shows beside its commands' output
 )
 
 func (k Kind) String() string {
@@ -48,6 +50,10 @@ func (k Kind) String() string {
 		return "note"
 	case Stdin:
 		return "stdin"
+	case Resize:
+		return "resize"
+	case Prompt:
+		return "prompt"
 	}
 	return "kind " + strconv.Itoa(int(k))
 }

@@ -309,7 +309,8 @@ func (s *Shell) Run(c Command) error {
 // secret, so that nothing a user sets can be taken for it; Disarm takes it back when
 // the signal came too late instead.
 func (s *Shell) arm() string {
-	return `\builtin trap -- 'if ((${#BASH_SOURCE[@]}));then \builtin trap - INT;\builtin kill -INT "$$";else __conch=` + s.word + `;fi' ` + abortName
+	// No reserved words: an alias can stand for one.
+	return `\builtin trap -- '\builtin test "${#BASH_SOURCE[@]}" -gt 0&&\builtin trap - INT&&\builtin kill -INT "$$"||__conch=` + s.word + `' ` + abortName
 }
 
 // Armed reports whether the abort trap is still set in st.
@@ -325,7 +326,7 @@ func (s *Shell) Armed(st *State) bool {
 
 // heed makes a command return at once if it was aborted before it began.
 func (s *Shell) heed() string {
-	return `if [[ ${__conch-} == ` + s.word + ` ]];then \builtin return 130;fi;`
+	return `\builtin test "${__conch-}" != ` + s.word + `||\builtin return 130;`
 }
 
 // Disarm takes back the word of an abort that came too late.

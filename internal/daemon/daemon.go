@@ -75,8 +75,7 @@ const (
 	shutdownGrace = 4 * time.Second
 	tellGrace     = time.Second
 	maxLog        = 1 << 20
-	homeWatch     = 10 * time.Second
-	socketWatch   = 2 * time.Second
+	homeWatch     = 2 * time.Second
 )
 
 // Run is a daemon's whole life. It returns nil after a shutdown that was asked
@@ -199,15 +198,14 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer tending.Wait()
 	defer leave()
 
-	go watchSocket(ctx, path, func() { // ends with ctx
-		log.Error("the socket was removed; leaving, so that the next command finds a daemon", "socket", path)
-		leave()
-	})
 	go watchHome(ctx, lock, func() { // ends with ctx
 		log.Error("the home was removed; ending its sessions", "home", home)
 		if _, err := h.Shutdown(context.WithoutCancel(ctx), true); err != nil {
 			log.Error("end sessions", "err", err)
 		}
+		leave()
+	}, path, func() {
+		log.Error("the socket was removed; leaving, so that the next command finds a daemon", "socket", path)
 		leave()
 	})
 
@@ -247,27 +245,9 @@ func finish(srv *http.Server, tell func()) {
 	srv.Close()
 }
 
-// watchSocket looks whether clients can still find us. The next daemon makes a socket
-// of its own and adopts the sessions.
-func watchSocket(ctx context.Context, path string, gone func()) {
-	t := time.NewTicker(socketWatch)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-				gone()
-				return
-			}
-		}
-	}
-}
-
 // watchHome looks now and then whether the home is still there. Without it nobody can
 // reach this daemon or its keepers any more, and they would live on for nobody.
-func watchHome(ctx context.Context, lock *session.Lock, gone func()) {
+func watchHome(ctx context.Context, lock *session.Lock, gone func(), socket string, unreachable func()) {
 	t := time.NewTicker(homeWatch)
 	defer t.Stop()
 	for {
@@ -277,6 +257,11 @@ func watchHome(ctx context.Context, lock *session.Lock, gone func()) {
 		case <-t.C:
 			if !lock.InPlace() {
 				gone()
+				return
+			}
+			// The next daemon makes a socket of its own and adopts the sessions.
+			if _, err := os.Lstat(socket); errors.Is(err, fs.ErrNotExist) && lock.InPlace() {
+				unreachable()
 				return
 			}
 		}

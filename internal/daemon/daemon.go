@@ -250,6 +250,7 @@ func finish(srv *http.Server, tell func()) {
 func watchHome(ctx context.Context, lock *session.Lock, gone func(), socket string, unreachable func()) {
 	t := time.NewTicker(homeWatch)
 	defer t.Stop()
+	missing := 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -260,7 +261,10 @@ func watchHome(ctx context.Context, lock *session.Lock, gone func(), socket stri
 				return
 			}
 			// The next daemon makes a socket of its own and adopts the sessions.
-			if _, err := os.Lstat(socket); errors.Is(err, fs.ErrNotExist) && lock.InPlace() {
+			// Twice, since a home that is being removed loses one thing after another.
+			if _, err := os.Lstat(socket); !errors.Is(err, fs.ErrNotExist) {
+				missing = 0
+			} else if missing++; missing == 2 {
 				unreachable()
 				return
 			}

@@ -260,6 +260,8 @@ type PresenceRequest struct {
 	// Claim takes a label that no live session has. Otherwise the session of
 	// Label, which must exist, is joined.
 	Claim bool `json:"claim,omitempty"`
+	// Only claims Label or nothing: conch.LabelTaken if it cannot be had.
+	Only bool `json:"only,omitempty"`
 	// Harness names what the client is (claude, codex); HarnessSession is its
 	// own name for the conversation, by which a label is found again.
 	Harness        string `json:"harness,omitempty"`
@@ -281,4 +283,7 @@ type PresenceInfo struct {
 	// Why this label: wanted, before (this harness session had it), free, or joined.
 	Why    string `json:"why"`
 	Holder int64  `json:"holder"` // names this presence, to say that it is busy
+	// Seq is the last mail event before this presence. Who listens after it hears of
+	// everything that the presence brought.
+	Seq int64 `json:"seq"`
 }

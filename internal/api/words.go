@@ -409,6 +409,7 @@ PresenceRequest Who is there, and as which session.
 PresenceRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
 PresenceRequest.label {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The label wanted, or joined.
 PresenceRequest.claim Take a label that no live session has; else join the session of the label, which must exist.
+PresenceRequest.only That label or none: label_taken if it cannot be had.
 PresenceRequest.harness {"pattern":"^[A-Za-z0-9_-]{0,20}$"} What the client is; labels are made of it.
 PresenceRequest.harness_session {"maxLength":200} The client's own name for its conversation, by which a label is found again.
 PresenceRequest.pid {"minimum":0} The process that holds it; 0: the connection alone counts.

@@ -602,8 +602,13 @@ func TestPresence(t *testing.T) {
 	c := conch.PresenceRequest{Harness: "claude", HarnessSession: "one"}
 	one := claim(c)
 	want(one, "claude:1", "free")
-	same := claim(c) // the same conversation in a second process has its own
-	want(same, "claude:2", "free")
+	same := claim(c) // the same conversation in a second process is the same session
+	want(same, "claude:1", "before")
+	want(claim(conch.PresenceRequest{Harness: "claude", HarnessSession: "two"}), "claude:2", "free")
+	_, err := o.Present(t.Context(), conch.PresenceRequest{Agent: "me", Claim: true, Label: "claude:2", Only: true, Harness: "claude", HarnessSession: "one"})
+	wantKind(t, "a label that another has", err, conch.LabelTaken)
+	_, err = o.Present(t.Context(), conch.PresenceRequest{Agent: "me", Claim: true, Only: true})
+	wantKind(t, "only, of nothing", err, conch.InvalidRequest)
 	o.running.Store("me/claude:3", true)
 	four := claim(conch.PresenceRequest{Harness: "claude", HarnessSession: "four"})
 	want(four, "claude:4", "free")
@@ -641,6 +646,49 @@ func TestPresence(t *testing.T) {
 		if !b.Live || b.Busy != (b.Label == "build") {
 			t.Errorf("%+v", b)
 		}
+	}
+}
+
+// A number under which mail waits for another is not free, and its own comes back to
+// it whatever runs there meanwhile.
+func TestKeptLabels(t *testing.T) {
+	o := newOffice(t)
+	claim := func(session string) *Presence {
+		t.Helper()
+		p, err := o.Present(t.Context(), conch.PresenceRequest{Agent: "me", Claim: true, Harness: "claude", HarnessSession: session})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	is := func(p *Presence, label string) *Presence {
+		t.Helper()
+		if p.Label != label {
+			t.Errorf("got %s, want %s", p.Label, label)
+		}
+		return p
+	}
+	is(claim("one"), "claude:1").End()
+	is(claim("two"), "claude:1").End() // nothing waits there
+	if _, err := o.Send(t.Context(), conch.SendRequest{Agent: "bob", Session: "main", To: "me/claude:1", Text: "for two"}); err != nil {
+		t.Fatal(err)
+	}
+	is(claim("three"), "claude:2").End()
+	is(claim(""), "claude:2").End()
+	o.running.Store("me/claude:1", true)
+	two := is(claim("two"), "claude:1")
+	if list, err := o.Fetch(t.Context(), "me", "claude:1", 0); err != nil || len(list) != 1 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	// Its being there is what turned held into stored: after Seq, not before.
+	var heard []conch.MailEvent
+	stop := errors.New("enough")
+	err := o.Events(t.Context(), "me", "claude:1", two.Seq, func(e conch.MailEvent) error {
+		heard = append(heard, e)
+		return stop
+	}, func() error { return nil })
+	if !errors.Is(err, stop) || len(heard) != 1 || heard[0].Type != "mail" || heard[0].Status != conch.ReceiptStored {
+		t.Errorf("%+v, %v", heard, err)
 	}
 }
 

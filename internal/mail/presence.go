@@ -3,6 +3,7 @@ package mail
 import (
 	"context"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -27,6 +28,9 @@ type holder struct {
 	boot  string
 	busy  bool
 	cwd   string
+	// claimed and harness say who may take the label back: the same harness session.
+	claimed bool
+	harness string
 	since time.Time
 	gone  chan struct{} // closed when the process is gone
 	once  sync.Once
@@ -34,12 +38,14 @@ type holder struct {
 
 func (h *holder) end() { h.once.Do(func() { close(h.gone) }) }
 
-// add makes h one of its session's holders. With alone only if it has none.
-func (p *presence) add(h *holder, alone bool) bool {
+// add makes h one of its session's holders, if it may be beside those there are.
+func (p *presence) add(h *holder, beside func(*holder) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if alone && len(p.by[h.at]) > 0 {
-		return false
+	for _, other := range p.by[h.at] {
+		if !beside(other) {
+			return false
+		}
 	}
 	if p.by == nil {
 		p.by = map[target]map[int64]*holder{}
@@ -52,6 +58,13 @@ func (p *presence) add(h *holder, alone bool) bool {
 	p.by[h.at][h.n] = h
 	return true
 }
+
+func anybody(*holder) bool { return true }
+func nobody(*holder) bool  { return false }
+
+// own lets a harness session come back to its label: beside its own other processes,
+// and those who only joined.
+func (h *holder) own(other *holder) bool { return !other.claimed || other.harness == h.harness }
 
 func (p *presence) remove(h *holder) {
 	p.mu.Lock()
@@ -108,7 +121,7 @@ func (p *presence) reap() bool {
 // hold is a presence for as long as one call lasts.
 func (m *Mail) hold(agent, label string) (h *holder, release func()) {
 	h = &holder{at: target{agent, label}, since: m.o.Clock.Wall(), gone: make(chan struct{})}
-	m.here.add(h, false)
+	m.here.add(h, anybody)
 	return h, func() { m.here.remove(h) }
 }
 
@@ -129,8 +142,9 @@ var harnessRE = regexp.MustCompile(`^[A-Za-z0-9_-]{1,20}$`)
 
 // Present makes a client the holder of a session, by joining one that exists or
 // by claiming a label: the one wanted if no live session has it; the one that
-// this harness session had before; the lowest free <harness>:<n>. Claims are
-// atomic: taking a label and finding it free is one step under one lock.
+// this harness session had before, which its processes share; the lowest free
+// <harness>:<n>. Claims are atomic: taking a label and finding it free is one
+// step under one lock.
 func (m *Mail) Present(ctx context.Context, r conch.PresenceRequest) (*Presence, error) {
 	if err := m.checkPresence(&r); err != nil {
 		return nil, err
@@ -138,7 +152,7 @@ func (m *Mail) Present(ctx context.Context, r conch.PresenceRequest) (*Presence,
 	if err := context.Cause(m.ctx); err != nil {
 		return nil, err
 	}
-	h := &holder{busy: r.Busy, cwd: r.Cwd, since: m.o.Clock.Wall(), boot: r.Boot, gone: make(chan struct{})}
+	h := &holder{busy: r.Busy, cwd: r.Cwd, since: m.o.Clock.Wall(), boot: r.Boot, claimed: r.Claim, harness: r.HarnessSession, gone: make(chan struct{})}
 	if r.PID != 0 {
 		h.pid = proc.ID{PID: r.PID, Start: r.Start}
 		if r.Start == 0 {
@@ -148,6 +162,14 @@ func (m *Mail) Present(ctx context.Context, r conch.PresenceRequest) (*Presence,
 			return nil, conch.Errorf(conch.InvalidRequest, "process %d does not live here", r.PID).
 				Hint("pid, start and boot are those of the process that holds the session")
 		}
+	}
+	// Before anybody can see it: what its being here brings comes after this.
+	var seq int64
+	if err := m.read(ctx, func(s *step) (err error) {
+		seq, err = s.number(`SELECT coalesce(max(n), 0) FROM receipts`)
+		return err
+	}); err != nil {
+		return nil, err
 	}
 	why := "joined"
 	var running map[string]bool
@@ -162,7 +184,7 @@ func (m *Mail) Present(ctx context.Context, r conch.PresenceRequest) (*Presence,
 			return nil, err
 		}
 		h.at = target{r.Agent, r.Label}
-		m.here.add(h, false)
+		m.here.add(h, anybody)
 		running = m.others(ctx, r.Agent)
 	}
 	err := m.write(ctx, running, func(s *step) error {
@@ -179,7 +201,7 @@ func (m *Mail) Present(ctx context.Context, r conch.PresenceRequest) (*Presence,
 		return nil, err
 	}
 	m.nudge()
-	return &Presence{conch.PresenceInfo{Agent: h.at.agent, Label: h.at.label, Why: why, Holder: h.n}, m, h}, nil
+	return &Presence{conch.PresenceInfo{Agent: h.at.agent, Label: h.at.label, Why: why, Holder: h.n, Seq: seq}, m, h}, nil
 }
 
 func (m *Mail) checkPresence(r *conch.PresenceRequest) error {
@@ -189,6 +211,9 @@ func (m *Mail) checkPresence(r *conch.PresenceRequest) error {
 		}
 	} else if err := m.checkSession(r.Agent, r.Label); err != nil {
 		return err
+	}
+	if r.Only && (!r.Claim || r.Label == "") {
+		return conch.Errorf(conch.InvalidRequest, "only is for a claim of a label").Hint("give claim and label")
 	}
 	if r.Harness == "" {
 		r.Harness = "session"
@@ -205,33 +230,78 @@ func (m *Mail) checkPresence(r *conch.PresenceRequest) error {
 
 // claim finds h a label and takes it.
 func (m *Mail) claim(ctx context.Context, r conch.PresenceRequest, h *holder, running map[string]bool) (why string, err error) {
+	mine, kept, err := m.claims(ctx, r)
+	if err != nil {
+		return "", err
+	}
 	take := func(label string) bool {
 		h.at = target{r.Agent, label}
-		return !running[h.at.String()] && m.here.add(h, true)
+		return !running[h.at.String()] && m.here.add(h, nobody)
 	}
-	if r.Label != "" && take(r.Label) {
+	// What runs under one's own label is one's own.
+	takeBack := func(label string) bool {
+		h.at = target{r.Agent, label}
+		return !m.o.Agents.Taken(label) && m.here.add(h, h.own)
+	}
+	if r.Label != "" && (slices.Contains(mine, r.Label) && takeBack(r.Label) || take(r.Label)) {
 		return "wanted", nil
 	}
-	if r.HarnessSession != "" {
-		var before []string
-		err := m.read(ctx, func(s *step) (err error) {
-			before, err = s.strings(`SELECT label FROM claims WHERE agent = ? AND harness_session = ? ORDER BY at DESC`, r.Agent, r.HarnessSession)
-			return err
-		})
-		if err != nil {
-			return "", err
-		}
-		for _, label := range before {
-			if !m.o.Agents.Taken(label) && take(label) {
-				return "before", nil
-			}
+	if r.Only {
+		return "", conch.Errorf(conch.LabelTaken, "a live session has the label %s", r.Label).
+			Hint("choose another label, or name it to work in its shell or send to it")
+	}
+	for _, label := range mine {
+		if takeBack(label) {
+			return "before", nil
 		}
 	}
 	for n := 1; ; n++ {
-		if take(r.Harness + ":" + strconv.Itoa(n)) {
+		if label := r.Harness + ":" + strconv.Itoa(n); !kept[label] && take(label) {
 			return "free", nil
 		}
 	}
+}
+
+// claims gives the labels that r's harness session had, the last first, and those that
+// are not free although nobody holds them: a shell or mail is under them that is
+// another's. Whoever has no name for its session goes on with what another such left.
+func (m *Mail) claims(ctx context.Context, r conch.PresenceRequest) (mine []string, kept map[string]bool, err error) {
+	var used []string
+	if m.o.Labels != nil {
+		used = m.o.Labels(r.Agent)
+	}
+	owner := map[string]string{} // the last to claim a label
+	err = m.read(ctx, func(s *step) error {
+		if r.HarnessSession != "" {
+			if mine, err = s.strings(`SELECT label FROM claims WHERE agent = ? AND harness_session = ? ORDER BY at DESC`, r.Agent, r.HarnessSession); err != nil {
+				return err
+			}
+		}
+		mail, err := s.strings(`SELECT DISTINCT label FROM deliveries WHERE agent = ? AND state IN ('held', 'stored', 'offered', 'seen')`, r.Agent)
+		if err != nil {
+			return err
+		}
+		used = append(used, mail...)
+		rows, err := s.tx.Query(`SELECT label, harness_session FROM claims WHERE agent = ? ORDER BY at`, r.Agent)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var label, session string
+			if err := rows.Scan(&label, &session); err != nil {
+				return err
+			}
+			owner[label] = session
+		}
+		return rows.Err()
+	})
+	kept = map[string]bool{}
+	for _, label := range used {
+		session, claimed := owner[label]
+		kept[label] = !claimed || session != r.HarnessSession
+	}
+	return mine, kept, err
 }
 
 // present records a presence: the label for ever, and whose it was.
@@ -248,7 +318,7 @@ func (s *step) present(t target, r conch.PresenceRequest) error {
 			return err
 		}
 	}
-	if !r.Claim || r.HarnessSession == "" {
+	if !r.Claim {
 		return nil
 	}
 	_, err := s.tx.Exec(`INSERT INTO claims(agent, harness_session, label, harness, at) VALUES (?, ?, ?, ?, ?)

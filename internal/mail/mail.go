@@ -58,6 +58,9 @@ const (
 	// heldTime is how often held mail is looked at again without a cause: a
 	// command that begins in a shell tells nobody.
 	heldTime = 10 * time.Second
+	// comeBack is how long a new daemon keeps labels for those who held them when
+	// the last one died. They look for it twice a second.
+	comeBack = 30 * time.Second
 )
 
 // Agents says which agents this home has.
@@ -98,6 +101,8 @@ type Mail struct {
 	wg   sync.WaitGroup
 	kick chan struct{} // wakes the housekeeper
 
+	began time.Time
+
 	mu     sync.Mutex // guards opening and closing
 	st     atomic.Pointer[store.Store]
 	closed bool
@@ -122,7 +127,7 @@ func New(o Options) *Mail {
 	if o.Clock.Wall == nil {
 		o.Clock = SystemClock()
 	}
-	m := &Mail{o: o, kick: make(chan struct{}, 1)}
+	m := &Mail{o: o, kick: make(chan struct{}, 1), began: time.Now()}
 	m.ctx, m.stop = context.WithCancelCause(context.Background())
 	return m
 }

@@ -22,18 +22,18 @@ type presence struct {
 
 // A holder is one reason for which a session is live.
 type holder struct {
-	n     int64
-	at    target
-	pid   proc.ID // PID 0: the connection alone counts
-	boot  string
-	busy  bool
-	cwd   string
+	n    int64
+	at   target
+	pid  proc.ID // PID 0: the connection alone counts
+	boot string
+	busy bool
+	cwd  string
 	// claimed and harness say who may take the label back: the same harness session.
 	claimed bool
 	harness string
-	since time.Time
-	gone  chan struct{} // closed when the process is gone
-	once  sync.Once
+	since   time.Time
+	gone    chan struct{} // closed when the process is gone
+	once    sync.Once
 }
 
 func (h *holder) end() { h.once.Do(func() { close(h.gone) }) }
@@ -74,6 +74,18 @@ func (p *presence) remove(h *holder) {
 		delete(p.by, h.at)
 	}
 	h.end()
+}
+
+// claimedBeside reports whether another process claims the label of h too.
+func (p *presence) claimedBeside(h *holder) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, other := range p.by[h.at] {
+		if other != h && other.claimed {
+			return true
+		}
+	}
+	return false
 }
 
 // labels is the set of an agent's live labels.
@@ -135,8 +147,23 @@ type Presence struct {
 // Gone is closed when the holder's process is gone, or the presence was ended.
 func (p *Presence) Gone() <-chan struct{} { return p.h.gone }
 
-// End gives the session up.
-func (p *Presence) End() { p.m.here.remove(p.h) }
+// End gives the session up. That is recorded before the label is free: a claim that is
+// not given back is that of a daemon that died, whose clients come back for it.
+func (p *Presence) End() {
+	defer p.m.here.remove(p.h)
+	if !p.h.claimed || p.m.ctx.Err() != nil || p.m.here.claimedBeside(p.h) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(p.m.ctx, 5*time.Second)
+	defer cancel()
+	err := p.m.write(ctx, nil, func(s *step) error {
+		_, err := s.tx.Exec(`UPDATE claims SET harness = '' WHERE agent = ? AND label = ?`, p.Agent, p.Label)
+		return err
+	})
+	if err != nil && p.m.ctx.Err() == nil {
+		p.m.o.Log.Warn("give a label back", "agent", p.Agent, "label", p.Label, "err", err)
+	}
+}
 
 var harnessRE = regexp.MustCompile(`^[A-Za-z0-9_-]{1,20}$`)
 
@@ -264,13 +291,16 @@ func (m *Mail) claim(ctx context.Context, r conch.PresenceRequest, h *holder, ru
 
 // claims gives the labels that r's harness session had, the last first, and those that
 // are not free although nobody holds them: a shell or mail is under them that is
-// another's. Whoever has no name for its session goes on with what another such left.
+// another's, or their holders lost their daemon and are on the way back. Whoever has
+// no name for its session goes on with what another such left.
 func (m *Mail) claims(ctx context.Context, r conch.PresenceRequest) (mine []string, kept map[string]bool, err error) {
 	var used []string
 	if m.o.Labels != nil {
 		used = m.o.Labels(r.Agent)
 	}
+	kept = map[string]bool{}
 	owner := map[string]string{} // the last to claim a label
+	back := time.Since(m.began) < comeBack
 	err = m.read(ctx, func(s *step) error {
 		if r.HarnessSession != "" {
 			if mine, err = s.strings(`SELECT label FROM claims WHERE agent = ? AND harness_session = ? ORDER BY at DESC`, r.Agent, r.HarnessSession); err != nil {
@@ -282,24 +312,28 @@ func (m *Mail) claims(ctx context.Context, r conch.PresenceRequest) (mine []stri
 			return err
 		}
 		used = append(used, mail...)
-		rows, err := s.tx.Query(`SELECT label, harness_session FROM claims WHERE agent = ? ORDER BY at`, r.Agent)
+		rows, err := s.tx.Query(`SELECT label, harness_session, harness <> '' FROM claims WHERE agent = ? ORDER BY at`, r.Agent)
 		if err != nil {
 			return err
 		}
 		defer rows.Close()
 		for rows.Next() {
 			var label, session string
-			if err := rows.Scan(&label, &session); err != nil {
+			var held bool
+			if err := rows.Scan(&label, &session, &held); err != nil {
 				return err
 			}
 			owner[label] = session
+			if held && back {
+				kept[label] = true
+			}
 		}
 		return rows.Err()
 	})
-	kept = map[string]bool{}
 	for _, label := range used {
-		session, claimed := owner[label]
-		kept[label] = !claimed || session != r.HarnessSession
+		if session, claimed := owner[label]; !claimed || session != r.HarnessSession {
+			kept[label] = true
+		}
 	}
 	return mine, kept, err
 }

@@ -23,10 +23,12 @@ import (
 //	conch://session/{agent}/{+label}/history      its commands, JSON
 //	conch://session/{agent}/{+label}/transcript   its last commands with their output, text
 //	conch://output/{id}/{stream}                  what a command or process wrote, exact
+//	conch://inbox                                 the caller's messages, framed; reading leases nothing
 //
 // (The + lets a label's colon stand as it is.)
 const (
 	sessionsURI = "conch://sessions"
+	inboxURI    = "conch://inbox"
 	// readLimit is the most a resource gives of an output: its end.
 	readLimit = 1 << 20
 	// transcriptCommands and transcriptOutput bound a transcript.
@@ -41,6 +43,7 @@ const (
 // listed as they are at the time.
 func (s *Server) addResources() {
 	s.sdk.AddResource(&sdk.Resource{URI: sessionsURI, Name: "sessions", Description: "open sessions", MIMEType: "application/json"}, s.read)
+	s.sdk.AddResource(&sdk.Resource{URI: inboxURI, Name: "inbox", Description: "your messages", MIMEType: "text/plain"}, s.read)
 	for _, t := range []*sdk.ResourceTemplate{
 		{URITemplate: "conch://session/{agent}/{+label}/history", Name: "history", Description: "a session's commands", MIMEType: "application/json"},
 		{URITemplate: "conch://session/{agent}/{+label}/transcript", Name: "transcript", Description: "a session's last commands with their output", MIMEType: "text/plain"},
@@ -70,6 +73,9 @@ func (s *Server) list(ctx context.Context, list *sdk.ListResourcesResult) {
 		return
 	}
 	for _, i := range sessions {
+		if i.ID == "" {
+			continue // it has mail, and no shell
+		}
 		list.Resources = append(list.Resources, &sdk.Resource{
 			URI: "conch://session/" + name(&i) + "/transcript", Name: i.Label, Title: "transcript of " + name(&i), MIMEType: "text/plain",
 		})
@@ -96,7 +102,7 @@ func (s *Server) list(ctx context.Context, list *sdk.ListResourcesResult) {
 
 // A resource is a URI taken apart and checked.
 type resource struct {
-	kind    string // sessions, history, transcript, output
+	kind    string // sessions, history, transcript, output, inbox
 	session string // agent/label
 	id      conch.CommandID
 	stream  client.EventKind
@@ -112,6 +118,8 @@ func parseURI(uri string) (resource, error) {
 	switch {
 	case uri == sessionsURI:
 		return resource{kind: "sessions"}, nil
+	case uri == inboxURI:
+		return resource{kind: "inbox"}, nil
 	case len(parts) == 4 && parts[0] == "session" && (parts[3] == "history" || parts[3] == "transcript"):
 		if conch.CheckAgent(parts[1]) != nil || conch.CheckLabel(parts[2]) != nil {
 			return unknown()
@@ -139,6 +147,7 @@ func (s *Server) read(ctx context.Context, req *sdk.ReadResourceRequest) (*sdk.R
 			return nil, err
 		}
 	}
+	s.harness(req.ClientInfo())
 	contents, err := s.contents(ctx, r)
 	if notThere(err) {
 		return nil, sdk.ResourceNotFoundError(req.Params.URI)
@@ -165,6 +174,9 @@ func (s *Server) contents(ctx context.Context, r resource) (*sdk.ResourceContent
 		value, err = s.client.History(ctx, r.session, 0)
 	case "transcript":
 		text, err := s.transcript(ctx, r.session)
+		return &sdk.ResourceContents{MIMEType: "text/plain", Text: text}, err
+	case "inbox":
+		text, err := s.showInbox(ctx)
 		return &sdk.ResourceContents{MIMEType: "text/plain", Text: text}, err
 	case "output":
 		c := &call{s: s}
@@ -237,6 +249,7 @@ func (s *Server) subscribe(ctx context.Context, req *sdk.SubscribeRequest) error
 			return err
 		}
 	}
+	s.harness(req.ClientInfo())
 	// What cannot be read cannot change.
 	at, err := s.look(ctx, r)
 	if notThere(err) {
@@ -248,6 +261,10 @@ func (s *Server) subscribe(ctx context.Context, req *sdk.SubscribeRequest) error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.watched[uri]
+	if w == nil && r.kind == "inbox" {
+		w = &watch{stop: func() {}} // who listens for the mail rings
+		s.watched[uri] = w
+	}
 	if w == nil {
 		w = new(watch)
 		var wctx context.Context
@@ -288,9 +305,12 @@ func (s *Server) look(ctx context.Context, r resource) (string, error) {
 		list, err := s.client.Sessions(ctx)
 		var b strings.Builder
 		for _, i := range list {
-			fmt.Fprintln(&b, i.ID, i.Running, i.Queue, i.Processes, i.Cwd)
+			fmt.Fprintln(&b, name(&i), i.ID, i.Live, i.Running, i.Queue, i.Processes, i.Cwd)
 		}
 		return b.String(), err
+	case "inbox":
+		_, err := (&call{s: s}).own(ctx)
+		return "", err
 	}
 	i, err := s.client.Session(ctx, r.session)
 	if err != nil {

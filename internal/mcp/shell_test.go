@@ -112,7 +112,7 @@ func TestSessionsByLabel(t *testing.T) {
 	if list.You != "me/codex:1" || len(list.Sessions) != 2 || len(list.Processes) != 1 || list.Processes[0].Name != "nap" {
 		t.Errorf("%s", out.raw)
 	}
-	has(t, out.text, "you are me/codex:1\n", "me/build · idle", "(nap) running")
+	has(t, out.text, "you are me/codex:1\n", "me/build · away, idle", "(nap) running")
 	if h.Session("buidl").Label != "" || h.Session("nobody").Label != "" {
 		t.Error("a mistyped label became a session")
 	}

@@ -121,10 +121,10 @@ func (s *Server) addTools() {
 		s.sdk.AddTool(st, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 			r, err := s.call(ctx, t, req)
 			if err != nil {
-				return failure(err), nil
+				return failure(err, s.waitingLine(ctx)), nil
 			}
 			return &sdk.CallToolResult{
-				Content: []sdk.Content{&sdk.TextContent{Text: r.text}}, StructuredContent: r.value,
+				Content: []sdk.Content{&sdk.TextContent{Text: r.text + s.waitingLine(ctx)}}, StructuredContent: r.value,
 			}, nil
 		})
 	}
@@ -139,8 +139,8 @@ func (s *Server) call(ctx context.Context, t tool, req *sdk.CallToolRequest) (re
 	return t.run(ctx, &call{s, req})
 }
 
-// failure is an error as a result that a model can act on.
-func failure(err error) *sdk.CallToolResult {
+// failure is an error as a result that a model can act on, and a last line.
+func failure(err error, last string) *sdk.CallToolResult {
 	e := *conch.AsError(err)
 	if errors.Is(err, context.Canceled) {
 		e = *conch.Errorf(conch.Internal, "the call was cancelled")
@@ -151,6 +151,9 @@ func failure(err error) *sdk.CallToolResult {
 		text += "\nhint: " + e.HintText
 	}
 	text, _ = plain([]byte(text))
+	if last != "" {
+		text += "\n" + last
+	}
 	return &sdk.CallToolResult{
 		Content: []sdk.Content{&sdk.TextContent{Text: text}}, StructuredContent: e.Body(), IsError: true,
 	}
@@ -170,6 +173,8 @@ func hintFor(e *conch.Error) string {
 		return `the tool sessions shows what runs; shell_signal with the session's label and INT ends it; session "new:LABEL" is free at once`
 	case conch.ProcessNotFound, conch.CommandNotFound:
 		return "the tool sessions lists processes and what runs; ids come from shell_exec and shell_start"
+	case conch.MessageNotFound:
+		return `inbox with "peek" lists your messages; a message is acked and answered by the session it was sent to`
 	case conch.StdinClosed:
 		return "only a process of shell_start has a stdin that stays open; shell_exec takes its whole input as stdin"
 	}

@@ -28,14 +28,14 @@ const (
 // end of the input waits for the answers that are still owed.
 type stdio struct {
 	in  io.ReadCloser
-	out io.Writer
+	out *lockedWriter
 	// gone is called before the SDK sees the end of the input and ends what runs:
 	// the calls must know that nobody cancelled them.
 	gone func()
 }
 
 func (t *stdio) Connect(ctx context.Context) (sdk.Connection, error) {
-	w := &lockedWriter{w: t.out}
+	w := t.out
 	r, feed := io.Pipe()
 	// Ends with the input, or with the process: a read of stdin cannot be broken off.
 	go filter(t.in, feed, w)
@@ -59,6 +59,16 @@ func (w *lockedWriter) Write(p []byte) (int, error) {
 }
 
 func (w *lockedWriter) Close() error { return nil }
+
+// notify writes a notification that the SDK does not know.
+func (t *stdio) notify(method string, params any) error {
+	b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": method, "params": params})
+	if err != nil {
+		return err
+	}
+	_, err = t.out.Write(append(b, '\n'))
+	return err
+}
 
 // filter passes on the lines that are messages.
 func filter(in io.Reader, feed *io.PipeWriter, out io.Writer) {

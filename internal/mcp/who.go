@@ -54,17 +54,7 @@ func sessions(ctx context.Context, c *call, _ noArguments) (reply, error) {
 	seen := false
 	for _, s := range out.Sessions {
 		seen = seen || name(&s) == own.name
-		fmt.Fprintf(&b, "%s", name(&s))
-		switch {
-		case s.Busy:
-			fmt.Fprintf(&b, " · busy with %s: %s", s.Running, oneLine(s.Command, 100))
-		default:
-			b.WriteString(" · idle")
-		}
-		if s.Queue > 0 {
-			fmt.Fprintf(&b, " · %d queued", s.Queue)
-		}
-		fmt.Fprintf(&b, " · cwd %s\n", oneLine(s.Cwd, 200))
+		b.WriteString(name(&s) + sessionState(&s, own.name))
 	}
 	if !seen {
 		fmt.Fprintf(&b, "%s · your shell starts with your first command\n", own.name)
@@ -79,6 +69,37 @@ func sessions(ctx context.Context, c *call, _ noArguments) (reply, error) {
 		fmt.Fprintf(&b, "(%d that ended earlier are left out)\n", out.Ended)
 	}
 	return reply{out, b.String()}, nil
+}
+
+// sessionState is a session's line after its name.
+func sessionState(s *conch.SessionInfo, own string) string {
+	var b strings.Builder
+	switch {
+	case s.Running != "":
+		fmt.Fprintf(&b, " · busy with %s: %s", s.Running, oneLine(s.Command, 100))
+	case s.Busy:
+		b.WriteString(" · busy")
+	case s.Live:
+		b.WriteString(" · here, idle")
+	default:
+		b.WriteString(" · away, idle")
+	}
+	if s.Queue > 0 {
+		fmt.Fprintf(&b, " · %d queued", s.Queue)
+	}
+	if s.Mail > 0 {
+		fmt.Fprintf(&b, " · %s not done with", messages(s.Mail))
+	}
+	switch {
+	case s.ID != "":
+		fmt.Fprintf(&b, " · cwd %s", oneLine(s.Cwd, 200))
+	case name(s) == own:
+		b.WriteString(" · your shell starts with your first command")
+	default:
+		b.WriteString(" · no shell yet")
+	}
+	b.WriteByte('\n')
+	return b.String()
 }
 
 // identity is the result of whoami and use.
@@ -96,8 +117,11 @@ func whoami(ctx context.Context, c *call, _ noArguments) (reply, error) {
 }
 
 func (c *call) identity(ctx context.Context) (reply, error) {
-	self := c.s.current()
-	w, err := c.s.client.WhoAmI(ctx, self.agent+"/"+self.label)
+	me := c.s.current()
+	if me == nil {
+		return reply{}, conch.Errorf(conch.NotRunning, "the server is leaving")
+	}
+	w, err := c.s.client.WhoAmI(ctx, me.name())
 	if err != nil {
 		return reply{}, err
 	}
@@ -105,12 +129,12 @@ func (c *call) identity(ctx context.Context) (reply, error) {
 	for _, s := range w.Sessions {
 		labels = append(labels, s.Label)
 	}
-	text := fmt.Sprintf("you are %s/%s\naddress %s\nopen sessions of %s: %s\ndaemon %d (%s)\n", self.agent, self.label, w.Address,
-		self.agent, words(labels), w.Daemon.PID, w.Daemon.Mode)
-	if self.note != "" {
-		text += "note: " + self.note + "\n"
+	text := fmt.Sprintf("you are %s/%s\naddress %s\nopen sessions of %s: %s\ndaemon %d (%s)\n", me.Agent, me.Label, w.Address,
+		me.Agent, words(labels), w.Daemon.PID, w.Daemon.Mode)
+	if me.note != "" {
+		text += "note: " + me.note + "\n"
 	}
-	return reply{identity{w, self.note}, text}, nil
+	return reply{identity{w, me.note}, text}, nil
 }
 
 type useIn struct {
@@ -124,44 +148,55 @@ func use(ctx context.Context, c *call, in useIn) (reply, error) {
 	if in.Agent == "" && in.Label == "" {
 		return reply{}, conch.Errorf(conch.InvalidRequest, "neither agent nor label is given").Hint("whoami says what you use now")
 	}
-	w := c.wish()
-	w.agent, w.label, w.strict = in.Agent, in.Label, in.Label != ""
-	w.remember = in.Remember == nil || *in.Remember
-	if w.agent == "" {
+	r := conch.PresenceRequest{Agent: in.Agent, Label: in.Label, Claim: true, Only: in.Label != "", Harness: c.harness()}
+	if in.Remember == nil || *in.Remember {
+		r.HarnessSession = c.s.o.HarnessSession
+	}
+	if r.Agent == "" {
 		var err error
-		if w.agent, err = c.s.agent(); err != nil {
+		if r.Agent, err = c.s.agent(); err != nil {
 			return reply{}, err
 		}
 	}
-	if err := conch.CheckAgent(w.agent); err != nil {
+	if err := conch.CheckAgent(r.Agent); err != nil {
 		return reply{}, err
 	}
-	if w.label != "" {
-		if err := conch.CheckLabel(w.label); err != nil {
+	if r.Label != "" {
+		if err := conch.CheckLabel(r.Label); err != nil {
 			return reply{}, err
 		}
 	}
-	c.s.claiming.Lock()
-	defer c.s.claiming.Unlock()
-	old := c.s.current()
-	if old != nil && old.agent == w.agent && (old.label == w.label || w.label == "") {
-		return c.identity(ctx)
-	}
-	self, err := c.claim(ctx, w)
-	if err != nil {
+	if err := c.change(ctx, in, r); err != nil {
 		return reply{}, err
-	}
-	if w.remember && w.session != "" && in.Agent != "" {
-		if _, err := c.s.client.Assign(ctx, in.Agent, conch.Assignment{Scope: conch.ScopeSession, Key: w.session}); err != nil {
-			self.release(true)
-			return reply{}, err
-		}
-	}
-	c.s.become(self)
-	if old != nil {
-		if err := old.release(w.remember); err != nil {
-			return reply{}, err
-		}
 	}
 	return c.identity(ctx)
+}
+
+// change claims what use asks for and gives up what the caller had.
+func (c *call) change(ctx context.Context, in useIn, r conch.PresenceRequest) error {
+	c.s.claiming.Lock()
+	defer c.s.claiming.Unlock()
+	if c.s.left.Err() != nil {
+		return conch.Errorf(conch.NotRunning, "the server is leaving")
+	}
+	old := c.s.current()
+	if old != nil && old.here() && old.Agent == r.Agent && (old.Label == r.Label || r.Label == "") {
+		if r.HarnessSession != "" && old.HarnessSession == "" {
+			return conch.Errorf(conch.InvalidRequest, "you have %s already, without remember", old.name()).
+				Hint("use another label first, and then this one")
+		}
+		return nil
+	}
+	me, err := c.s.claim(ctx, c.s.client, r)
+	if err != nil {
+		return err
+	}
+	if r.HarnessSession != "" && in.Agent != "" {
+		if _, err := c.s.client.Assign(ctx, in.Agent, conch.Assignment{Scope: conch.ScopeSession, Key: r.HarnessSession}); err != nil {
+			me.end()
+			return err
+		}
+	}
+	c.s.become(me)
+	return nil
 }

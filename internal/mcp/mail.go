@@ -1,0 +1,269 @@
+package mcp
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/conchsh/conch"
+)
+
+const (
+	// replyTimeout is how long an answer is waited for unless asked otherwise.
+	replyTimeout = 60 * time.Second
+	// inboxLimit is how many messages are fetched unless asked otherwise, and
+	// inboxMost the most.
+	inboxLimit = 20
+	inboxMost  = 100
+)
+
+type sendIn struct {
+	To       string  `json:"to" jsonschema:"label, agent/label or agent"`
+	Text     string  `json:"text"`
+	ReplyTo  string  `json:"reply_to,omitempty" jsonschema:"id of the message this answers"`
+	Role     string  `json:"role,omitempty" jsonschema:"agent (default), or user for your user's words"`
+	Auto     bool    `json:"auto,omitempty" jsonschema:"written without a person or a question behind it"`
+	ExpiresS float64 `json:"expires_s,omitempty" jsonschema:"default never"`
+}
+
+// send sends a message from the caller's own session.
+func send(ctx context.Context, c *call, in sendIn) (reply, error) {
+	ms, err := millis("expires_s", in.ExpiresS)
+	if err != nil {
+		return reply{}, err
+	}
+	own, err := c.own(ctx)
+	if err != nil {
+		return reply{}, err
+	}
+	sent, err := c.s.client.Send(ctx, own.name, conch.SendRequest{
+		To: in.To, Text: in.Text, InReplyTo: in.ReplyTo, Role: in.Role, Auto: in.Auto, ExpiresMS: ms,
+	})
+	c.s.stirred()
+	if err != nil {
+		return reply{}, err
+	}
+	return reply{sent, fmt.Sprintf("%s · message %s from %s to %s\n", standing(sent.Status), sent.ID, own.name, recipient(sent.To, sent.ToSession))}, nil
+}
+
+// standing is where a message stands, in words.
+func standing(r conch.Receipt) string {
+	switch r {
+	case conch.ReceiptHeld:
+		return "held: the session is away and gets it when it is back"
+	case conch.ReceiptStored:
+		return "stored: in the session's inbox, not yet fetched"
+	case conch.ReceiptOffered:
+		return "offered: the session was told of it and has not fetched it"
+	case conch.ReceiptSeen:
+		return "seen: fetched, and not yet done with"
+	}
+	return string(r)
+}
+
+func recipient(to string, session *string) string {
+	if session != nil {
+		return oneLine(to+"/"+*session, 200)
+	}
+	return oneLine(to, 200)
+}
+
+type askIn struct {
+	To       string   `json:"to" jsonschema:"label, agent/label or agent"`
+	Text     string   `json:"text"`
+	Role     string   `json:"role,omitempty"`
+	TimeoutS *float64 `json:"timeout_s,omitempty" jsonschema:"default 60; 0 for none"`
+}
+
+// ask sends a message and waits for its answer.
+func ask(ctx context.Context, c *call, in askIn) (reply, error) {
+	limit, err := waitLimit(in.TimeoutS)
+	if err != nil {
+		return reply{}, err
+	}
+	own, err := c.own(ctx)
+	if err != nil {
+		return reply{}, err
+	}
+	// Made here, so that a call that is cancelled can say what it sent.
+	m := conch.SendRequest{To: in.To, Text: in.Text, Role: in.Role, ID: conch.NewMessageID()}
+	p := c.progress(ctx)
+	asked, err := c.s.client.Ask(ctx, own.name, m, limit)
+	p.close()
+	c.s.stirred()
+	if err != nil && ctx.Err() != nil {
+		return reply{}, conch.Errorf(conch.Internal, "the call was cancelled; message %s may have been sent", m.ID).
+			Hint(`await_reply {"reply_to":%q} waits for its answer`, m.ID)
+	}
+	if err != nil {
+		return reply{}, err
+	}
+	to := recipient(asked.Sent.To, asked.Sent.ToSession)
+	if asked.Reply == nil {
+		text := fmt.Sprintf("no reply within %v · message %s to %s\n", limit, asked.Sent.ID, to)
+		if r, err := c.s.client.Receipts(ctx, own.name, asked.Sent.ID); err == nil {
+			text += standing(r.Status) + "\n"
+		}
+		return reply{asked, text + fmt.Sprintf("await_reply {\"reply_to\":%q} waits on; a late reply is in the inbox\n", asked.Sent.ID)}, nil
+	}
+	return reply{asked, fmt.Sprintf("reply to message %s to %s:\n\n%s\n%s", asked.Sent.ID, to, newFrame(asked.Reply.Text).message(asked.Reply), doneHint(1))}, nil
+}
+
+func waitLimit(s *float64) (time.Duration, error) {
+	if s == nil {
+		return replyTimeout, nil
+	}
+	ms, err := millis("timeout_s", *s)
+	return time.Duration(ms) * time.Millisecond, err
+}
+
+func doneHint(n int) string {
+	if n == 1 {
+		return "It comes again after 120 s unless you ack it or answer it (send with reply_to).\n"
+	}
+	return "They come again after 120 s unless you ack them or answer them (send with reply_to).\n"
+}
+
+type inboxIn struct {
+	Peek  bool `json:"peek,omitempty" jsonschema:"show all, also those fetched and not done with, and lease nothing"`
+	Limit int  `json:"limit,omitempty" jsonschema:"default 20"`
+}
+
+// fetched is the result of inbox.
+type fetched struct {
+	You      string             `json:"you"`
+	Messages []conch.InboxEntry `json:"messages"`
+}
+
+// inbox fetches the caller's messages, or shows them.
+func inbox(ctx context.Context, c *call, in inboxIn) (reply, error) {
+	if in.Limit < 0 || in.Limit > inboxMost {
+		return reply{}, conch.Errorf(conch.InvalidRequest, "limit is 1 to %d messages", inboxMost).Hint("what is left is for the next call")
+	}
+	if in.Limit == 0 {
+		in.Limit = inboxLimit
+	}
+	own, err := c.own(ctx)
+	if err != nil {
+		return reply{}, err
+	}
+	get := c.s.client.Inbox
+	if in.Peek {
+		get = c.s.client.Peek
+	}
+	list, err := get(ctx, own.name, in.Limit)
+	c.s.stirred()
+	if err != nil {
+		return reply{}, err
+	}
+	text := inboxText(own.name, list)
+	if len(list) > 0 && !in.Peek {
+		text += "\n" + doneHint(len(list))
+	}
+	return reply{fetched{own.name, list}, text}, nil
+}
+
+func inboxText(own string, list []conch.InboxEntry) string {
+	if len(list) == 0 {
+		return fmt.Sprintf("no messages for %s\n", own)
+	}
+	texts := make([]string, len(list))
+	for i := range list {
+		texts[i] = list[i].Text
+	}
+	f := newFrame(texts...)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s for %s\n", messages(len(list)), own)
+	for i := range list {
+		b.WriteString("\n" + f.message(&list[i]))
+	}
+	return b.String()
+}
+
+// showInbox is the resource: nothing is leased by reading it.
+func (s *Server) showInbox(ctx context.Context) (string, error) {
+	own, err := (&call{s: s}).own(ctx)
+	if err != nil {
+		return "", err
+	}
+	list, err := s.client.Peek(ctx, own.name, inboxLimit)
+	if err != nil {
+		return "", err
+	}
+	return inboxText(own.name, list), nil
+}
+
+type awaitIn struct {
+	ReplyTo  string   `json:"reply_to,omitempty" jsonschema:"id of a message you sent; default any message"`
+	From     string   `json:"from,omitempty" jsonschema:"only from this label, agent/label or agent"`
+	TimeoutS *float64 `json:"timeout_s,omitempty" jsonschema:"default 60; 0 for none"`
+}
+
+// awaited is the result of await_reply.
+type awaited struct {
+	Message  *conch.InboxEntry `json:"message"`
+	TimedOut bool              `json:"timed_out"`
+}
+
+// awaitReply gives the next message, now or when it comes.
+func awaitReply(ctx context.Context, c *call, in awaitIn) (reply, error) {
+	limit, err := waitLimit(in.TimeoutS)
+	if err != nil {
+		return reply{}, err
+	}
+	own, err := c.own(ctx)
+	if err != nil {
+		return reply{}, err
+	}
+	p := c.progress(ctx)
+	e, err := c.s.client.Await(ctx, own.name, in.From, in.ReplyTo, limit)
+	p.close()
+	c.s.stirred()
+	if err != nil {
+		return reply{}, err
+	}
+	if e == nil {
+		text := fmt.Sprintf("no message within %v\n", limit)
+		if in.ReplyTo != "" {
+			if r, err := c.s.client.Receipts(ctx, own.name, in.ReplyTo); err == nil {
+				text += fmt.Sprintf("message %s is %s\n", in.ReplyTo, standing(r.Status))
+			}
+		}
+		return reply{awaited{nil, true}, text}, nil
+	}
+	return reply{awaited{e, false}, newFrame(e.Text).message(e) + "\n" + doneHint(1)}, nil
+}
+
+type ackIn struct {
+	IDs []string `json:"ids"`
+}
+
+// acked is the result of ack.
+type acked struct {
+	Acked []string `json:"acked"`
+}
+
+// ack says that messages are done with: all, or with an error none.
+func ack(ctx context.Context, c *call, in ackIn) (reply, error) {
+	own, err := c.own(ctx)
+	if err != nil {
+		return reply{}, err
+	}
+	if len(in.IDs) == 0 {
+		return reply{}, conch.Errorf(conch.InvalidRequest, "ids is empty").Hint("ids are those of inbox")
+	}
+	err = c.s.client.Ack(ctx, own.name, in.IDs...)
+	c.s.stirred()
+	if err != nil {
+		return reply{}, err
+	}
+	return reply{acked{in.IDs}, fmt.Sprintf("done with %s\n", messages(len(in.IDs)))}, nil
+}
+
+// stirred says that the caller did something to its inbox.
+func (s *Server) stirred() {
+	if me := s.current(); me != nil {
+		me.spoil()
+	}
+}

@@ -28,9 +28,9 @@ func newMCP(a *app) *cobra.Command {
 		Long: `Serve an agent: the Model Context Protocol on stdin and stdout, until stdin ends.
 The agent's program starts this; it is not for a terminal.
 
-The agent's own session is the label asked for, unless another agent uses that;
+The agent's own session is the label asked for, unless a live session has that;
 else the one its harness session had before (--handle); else the lowest free
-<program>:<n>, such as claude:1.
+<program>:<n>, such as claude:1. It is live for mail as long as this runs.
 
 With --standalone the daemon runs inside this process if none runs already. When
 the process ends, so does every process of the sessions; the sessions stay, and

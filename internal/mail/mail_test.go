@@ -680,10 +680,26 @@ func TestKeptLabels(t *testing.T) {
 	if list, err := o.Fetch(t.Context(), "me", "claude:1", 0); err != nil || len(list) != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
+	// One without a name comes back after a daemon's death by asking for its label,
+	// though its own command runs there; and not while its holder lives.
+	o.running.Delete("me/claude:1")
+	left := is(claim(""), "claude:2")
+	again := conch.PresenceRequest{Agent: "me", Claim: true, Harness: "claude", Label: "claude:2", Only: true}
+	o.running.Store("me/claude:2", true)
+	_, err := o.Present(t.Context(), again)
+	wantKind(t, "held by another without a name", err, conch.LabelTaken)
+	o.Mail.here.remove(left.h) // as a daemon's death does
+	p, err := o.Present(t.Context(), again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.End()
+	_, err = o.Present(t.Context(), again)
+	wantKind(t, "given back, and something runs there", err, conch.LabelTaken)
 	// Its being there is what turned held into stored: after Seq, not before.
 	var heard []conch.MailEvent
 	stop := errors.New("enough")
-	err := o.Events(t.Context(), "me", "claude:1", two.Seq, func(e conch.MailEvent) error {
+	err = o.Events(t.Context(), "me", "claude:1", two.Seq, func(e conch.MailEvent) error {
 		heard = append(heard, e)
 		return stop
 	}, func() error { return nil })

@@ -64,7 +64,9 @@ func nobody(*holder) bool  { return false }
 
 // own lets a harness session come back to its label: beside its own other processes,
 // and those who only joined.
-func (h *holder) own(other *holder) bool { return !other.claimed || other.harness == h.harness }
+func (h *holder) own(other *holder) bool {
+	return !other.claimed || other.harness != "" && other.harness == h.harness
+}
 
 func (p *presence) remove(h *holder) {
 	p.mu.Lock()
@@ -257,7 +259,7 @@ func (m *Mail) checkPresence(r *conch.PresenceRequest) error {
 
 // claim finds h a label and takes it.
 func (m *Mail) claim(ctx context.Context, r conch.PresenceRequest, h *holder, running map[string]bool) (why string, err error) {
-	mine, kept, err := m.claims(ctx, r)
+	mine, kept, lost, err := m.claims(ctx, r)
 	if err != nil {
 		return "", err
 	}
@@ -270,7 +272,7 @@ func (m *Mail) claim(ctx context.Context, r conch.PresenceRequest, h *holder, ru
 		h.at = target{r.Agent, label}
 		return !m.o.Agents.Taken(label) && m.here.add(h, h.own)
 	}
-	if r.Label != "" && (slices.Contains(mine, r.Label) && takeBack(r.Label) || take(r.Label)) {
+	if r.Label != "" && ((slices.Contains(mine, r.Label) || lost[r.Label]) && takeBack(r.Label) || take(r.Label)) {
 		return "wanted", nil
 	}
 	if r.Only {
@@ -292,13 +294,14 @@ func (m *Mail) claim(ctx context.Context, r conch.PresenceRequest, h *holder, ru
 // claims gives the labels that r's harness session had, the last first, and those that
 // are not free although nobody holds them: a shell or mail is under them that is
 // another's, or their holders lost their daemon and are on the way back. Whoever has
-// no name for its session goes on with what another such left.
-func (m *Mail) claims(ctx context.Context, r conch.PresenceRequest) (mine []string, kept map[string]bool, err error) {
+// no name for its session goes on with what another such left, and is known, when it
+// is on the way back, by the label it asks for (lost).
+func (m *Mail) claims(ctx context.Context, r conch.PresenceRequest) (mine []string, kept, lost map[string]bool, err error) {
 	var used []string
 	if m.o.Labels != nil {
 		used = m.o.Labels(r.Agent)
 	}
-	kept = map[string]bool{}
+	kept, lost = map[string]bool{}, map[string]bool{}
 	owner := map[string]string{} // the last to claim a label
 	back := time.Since(m.began) < comeBack
 	err = m.read(ctx, func(s *step) error {
@@ -326,6 +329,7 @@ func (m *Mail) claims(ctx context.Context, r conch.PresenceRequest) (mine []stri
 			owner[label] = session
 			if held && back {
 				kept[label] = true
+				lost[label] = session == "" && r.HarnessSession == ""
 			}
 		}
 		return rows.Err()
@@ -335,7 +339,7 @@ func (m *Mail) claims(ctx context.Context, r conch.PresenceRequest) (mine []stri
 			kept[label] = true
 		}
 	}
-	return mine, kept, err
+	return mine, kept, lost, err
 }
 
 // present records a presence: the label for ever, and whose it was.

@@ -189,6 +189,21 @@ func TestLabelAskedFor(t *testing.T) {
 	if i.Label != "codex:1" || !strings.Contains(i.Note, "main") {
 		t.Errorf("%+v", i)
 	}
+	// What runs under its own label does not keep it from coming back to it.
+	p.ok(nil, "shell_exec", args{"command": "mkfifo go"})
+	running := make(chan result, 1)
+	go func() { running <- p.try("shell_exec", args{"command": "read x <go; echo $x"}) }()
+	until(t, "it runs", func() bool { return h.Session("main").Busy })
+	conchtest.Kill(t, h.Daemon())
+	if i := p.whoami(); i.Label != "main" || i.Note != "" {
+		t.Errorf("%+v", i)
+	}
+	if err := os.WriteFile(filepath.Join(h.Work, "go"), []byte("on\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-running; !strings.Contains(r.text, "\non\n") {
+		t.Errorf("%s", r.text)
+	}
 	p.Close()
 	if i := connect(h.With("CONCH_SESSION=me/main"), withInitialize).whoami(); i.Label != "main" || i.Note != "" {
 		t.Errorf("%+v", i)

@@ -725,7 +725,9 @@ func TestGhost(t *testing.T) {
 		t.Error("ended while it lives")
 	default:
 	}
+	o.Mail.here.mu.Lock() // the housekeeper looks too
 	p.h.pid = gone
+	o.Mail.here.mu.Unlock()
 	o.Mail.here.reap()
 	<-p.Gone()
 }

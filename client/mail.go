@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -51,7 +52,26 @@ func (c *Client) from(session string, m *conch.SendRequest) (err error) {
 
 // post sends what may be sent again.
 func (c *Client) post(ctx context.Context, path string, body func() any, v any) error {
-	return c.json(ctx, call{method: http.MethodPost, url: daemonURL(path, nil), body: body(), again: body}, v)
+	var until time.Time
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		began := time.Now()
+		err := c.json(ctx, call{method: http.MethodPost, url: daemonURL(path, nil), body: body(), again: body}, v)
+		// A daemon that leaves says so to who waits. The next one takes the
+		// same request; a pause, since this one may still answer for a while.
+		if !errors.Is(err, conch.NotRunning) || !conch.AsError(err).Retryable || c.o.NoStart {
+			return err
+		}
+		if until.IsZero() || time.Since(began) > time.Second {
+			until, pause = time.Now().Add(resumeLimit), 5*time.Millisecond
+		} else if time.Now().After(until) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // Reply answers a message in a session's inbox and is done with it. Of m, Text
@@ -106,15 +126,16 @@ func (c *Client) Ack(ctx context.Context, session string, ids ...string) error {
 }
 
 // Ask sends a message and waits for the reply to it from the session that was
-// asked; timeout 0 waits for ever. It goes on when the daemon dies meanwhile. A
-// reply that comes later is in the inbox.
+// asked; timeout 0 waits for ever. It goes on when the daemon dies or leaves
+// meanwhile. A reply that comes later is in the inbox. Without a reply, TimedOut
+// says whether one may come yet; if not, Sent has the status and the reason.
 func (c *Client) Ask(ctx context.Context, session string, m conch.SendRequest, timeout time.Duration) (*conch.Asked, error) {
 	if err := c.from(session, &m); err != nil {
 		return nil, err
 	}
-	left := remaining(timeout)
+	left, token := remaining(timeout), conch.NewMessageID()
 	var asked conch.Asked
-	err := c.post(ctx, "/mail/ask", func() any { return conch.AskRequest{SendRequest: m, TimeoutMS: left()} }, &asked)
+	err := c.post(ctx, "/mail/ask", func() any { return conch.AskRequest{SendRequest: m, TimeoutMS: left(), Token: token} }, &asked)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +156,7 @@ func remaining(limit time.Duration) func() int64 {
 // nil when the time is up (0: none). from and inReplyTo, if not empty, say
 // which messages count.
 func (c *Client) Await(ctx context.Context, session, from, inReplyTo string, timeout time.Duration) (*conch.InboxEntry, error) {
-	r := conch.AwaitRequest{From: from, InReplyTo: inReplyTo}
+	r := conch.AwaitRequest{From: from, InReplyTo: inReplyTo, Token: conch.NewMessageID()}
 	var err error
 	if r.Agent, r.Session, err = c.Resolve(session); err != nil {
 		return nil, err

@@ -86,7 +86,7 @@ func (s *server) ask(r *http.Request) (any, error) {
 	if err := s.sender(&q.Agent, &q.Session); err != nil {
 		return nil, err
 	}
-	return s.h.Mail.Ask(r.Context(), q.SendRequest, q.TimeoutMS)
+	return s.h.Mail.Ask(r.Context(), q)
 }
 
 func (s *server) await(r *http.Request) (any, error) {

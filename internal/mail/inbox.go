@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/conchsh/conch"
@@ -17,6 +18,7 @@ type filter struct {
 	asked     bool // only from a session that got the message replied to
 	leased    bool // also what is leased
 	limit     int
+	token     string // of the request; what it took before comes first
 }
 
 // Fetch gives what waits in a session's inbox, oldest first, and leases it: it is
@@ -48,12 +50,18 @@ func (m *Mail) Peek(ctx context.Context, agent, label string, limit int) (list [
 	_, release := m.hold(agent, label)
 	defer release()
 	// A write, since being there may bring mail that was held.
-	err = m.write(ctx, m.others(ctx, agent), func(s *step) error {
-		at := target{agent, label}
-		if err := s.attend(at); err != nil {
+	at, f := target{agent, label}, filter{leased: true, limit: limit}
+	err = m.write(ctx, m.others(ctx, agent), func(s *step) error { return s.attend(at) })
+	if err != nil {
+		return nil, err
+	}
+	// What a fetch would draw is drawn, shown, and undone: looking moves nothing.
+	undo := errors.New("undo")
+	err = m.write(ctx, nil, func(s *step) error {
+		if err := s.draw(at, f); err != nil {
 			return err
 		}
-		rows, err := s.waiting(at, filter{leased: true, limit: limit})
+		rows, err := s.waiting(at, f)
 		if err != nil {
 			return err
 		}
@@ -66,9 +74,12 @@ func (m *Mail) Peek(ctx context.Context, agent, label string, limit int) (list [
 			}
 			list = append(list, e)
 		}
-		return nil
+		return undo
 	})
-	return list, err
+	if !errors.Is(err, undo) {
+		return nil, err
+	}
+	return list, nil
 }
 
 // attend is what a session's being there does: its label counts, what is due
@@ -83,19 +94,105 @@ func (s *step) attend(at target) error {
 	return s.settle(at.agent)
 }
 
+// choosy reports whether a filter may leave mail that comes first.
+func (f filter) choosy() bool { return f.from != target{} || f.inReplyTo != "" }
+
+// draw brings a session that is about to take f the mail to its agent that
+// nobody else is there for: as much as it will take and no more, since what is
+// in its inbox is there for no other session.
+func (s *step) draw(at target, f filter) error {
+	if f.choosy() || !s.m.spread.Load() {
+		return nil
+	}
+	list, err := s.opened(at.agent)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	have, err := s.sizes(at, f)
+	if err != nil {
+		return err
+	}
+	count, size := 0, 0
+	for _, o := range list {
+		for len(have) > 0 && have[0].n < o.n {
+			count, size, have = count+1, size+have[0].size, have[1:]
+		}
+		if count >= f.most() || count > 0 && size+o.size > maxFetchBytes {
+			return nil
+		}
+		had, err := s.recipients(o.n, at.agent)
+		if err != nil {
+			return err
+		}
+		if err := s.reconsider(at.agent, o, []live{{label: at.label}}); err != nil {
+			return err
+		}
+		if o.from != at && !slices.Contains(had, at.label) {
+			count, size = count+1, size+o.size
+		}
+	}
+	return nil
+}
+
+// sizes are the numbers and sizes of what waits in an inbox, in its order.
+func (s *step) sizes(at target, f filter) (list []open, err error) {
+	rows, err := s.tx.Query(`SELECT d.msg, octet_length(m.text) FROM deliveries d JOIN messages m ON m.n = d.msg
+		WHERE d.agent = ? AND d.label = ? AND d.state IN ('held', 'stored', 'offered', 'seen') AND d.lease <= ? ORDER BY d.msg LIMIT ?`,
+		at.agent, at.label, f.until(s.now), f.most())
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var o open
+		if err := rows.Scan(&o.n, &o.size); err != nil {
+			return nil, err
+		}
+		list = append(list, o)
+	}
+	return list, rows.Err()
+}
+
+// most is how many messages f takes.
+func (f filter) most() int {
+	if f.limit <= 0 || f.limit > maxFetch {
+		return maxFetch
+	}
+	return f.limit
+}
+
+// until is when the lease of what f takes must have ended.
+func (f filter) until(now int64) int64 {
+	if f.leased {
+		return 1<<63 - 1
+	}
+	return now
+}
+
 // take leases what a filter lets through.
 func (s *step) take(at target, f filter) ([]conch.InboxEntry, error) {
 	if err := s.attend(at); err != nil {
 		return nil, err
 	}
-	rows, err := s.waiting(at, f)
+	rows, err := s.retaken(at, f)
 	if err != nil {
 		return nil, err
 	}
+	if len(rows) == 0 {
+		if err := s.draw(at, f); err != nil {
+			return nil, err
+		}
+		if err := s.count(); err != nil {
+			return nil, err
+		}
+		if rows, err = s.waiting(at, f); err != nil {
+			return nil, err
+		}
+	}
 	list := make([]conch.InboxEntry, 0, len(rows))
 	for _, r := range rows {
-		if _, err := s.tx.Exec(`UPDATE deliveries SET state = 'seen', lease = ?, times = times + 1 WHERE agent = ? AND label = ? AND msg = ?`,
-			s.now+int64(LeaseTime), at.agent, at.label, r.n); err != nil {
+		if _, err := s.tx.Exec(`UPDATE deliveries SET state = 'seen', lease = ?, times = times + 1, token = ? WHERE agent = ? AND label = ? AND msg = ?`,
+			s.now+int64(LeaseTime), f.token, at.agent, at.label, r.n); err != nil {
 			return nil, err
 		}
 		if r.state != conch.ReceiptSeen {
@@ -134,16 +231,20 @@ func (r row) entry(at target) conch.InboxEntry {
 	return e
 }
 
+// retaken is what the same request took before, its answer having been lost.
+func (s *step) retaken(at target, f filter) ([]row, error) {
+	if f.token == "" {
+		return nil, nil
+	}
+	f.leased = true
+	return s.inbox(at, f, f.token)
+}
+
 // waiting reads an inbox in the order in which its messages were accepted, up
 // to what one answer may hold.
-func (s *step) waiting(at target, f filter) ([]row, error) {
-	if f.limit <= 0 || f.limit > maxFetch {
-		f.limit = maxFetch
-	}
-	until := s.now
-	if f.leased {
-		until = 1<<63 - 1
-	}
+func (s *step) waiting(at target, f filter) ([]row, error) { return s.inbox(at, f, "") }
+
+func (s *step) inbox(at target, f filter, token string) ([]row, error) {
 	rows, err := s.tx.Query(`
 		SELECT m.n, m.id, m.from_agent, m.from_session, m.role, m.text, m.in_reply_to, m.thread, m.auto, d.state, d.lease, d.times, m.sent_at, d.received_at
 		FROM deliveries d JOIN messages m ON m.n = d.msg
@@ -151,8 +252,9 @@ func (s *step) waiting(at target, f filter) ([]row, error) {
 			AND (?4 = '' OR m.from_agent = ?4) AND (?5 = '' OR m.from_session = ?5) AND (?6 = '' OR m.in_reply_to = ?6)
 			AND (?7 = 0 OR EXISTS (SELECT 1 FROM messages q JOIN deliveries a ON a.msg = q.n
 				WHERE q.id = m.in_reply_to AND q.from_agent = ?1 AND a.agent = m.from_agent AND a.label = m.from_session))
+			AND (?9 = '' OR d.token = ?9)
 		ORDER BY d.msg LIMIT ?8`,
-		at.agent, at.label, until, f.from.agent, f.from.label, f.inReplyTo, f.asked, f.limit)
+		at.agent, at.label, f.until(s.now), f.from.agent, f.from.label, f.inReplyTo, f.asked, f.most(), token)
 	if err != nil {
 		return nil, err
 	}

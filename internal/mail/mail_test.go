@@ -428,7 +428,7 @@ func TestAskAndAwait(t *testing.T) {
 	ask := func(to string, ms int64) chan conch.Asked {
 		c := make(chan conch.Asked, 1)
 		go func() {
-			a, err := o.Ask(t.Context(), conch.SendRequest{Agent: "me", Session: "a", To: to, Text: "?", ID: conch.NewMessageID()}, ms)
+			a, err := o.Ask(t.Context(), conch.AskRequest{SendRequest: conch.SendRequest{Agent: "me", Session: "a", To: to, Text: "?", ID: conch.NewMessageID()}, TimeoutMS: ms})
 			if err != nil {
 				t.Error(err)
 			}
@@ -479,11 +479,6 @@ func TestAskAndAwait(t *testing.T) {
 	answer("bob/x", a.Sent.ID, "late")
 	e, err := o.Await(t.Context(), conch.AwaitRequest{Agent: "me", Session: "a", InReplyTo: a.Sent.ID})
 	if err != nil || e == nil || e.Text != "late" {
-		t.Errorf("%+v, %v", e, err)
-	}
-	// Another look at the same reply, which is leased.
-	e, err = o.Await(t.Context(), conch.AwaitRequest{Agent: "me", Session: "a", InReplyTo: a.Sent.ID, TimeoutMS: 1})
-	if err != nil || e == nil || e.Text != "late" || !e.Repeat {
 		t.Errorf("%+v, %v", e, err)
 	}
 	e, err = o.Await(t.Context(), conch.AwaitRequest{Agent: "me", Session: "a", From: "eve", TimeoutMS: 1})

@@ -119,6 +119,14 @@ type InboxRequest struct {
 	Session string `json:"session,omitempty"`
 	Peek    bool   `json:"peek,omitempty"`  // show all, and lease nothing
 	Limit   int    `json:"limit,omitempty"` // 0: as many as one answer holds
+	After   int64  `json:"after,omitempty"` // with Peek: go on after a page's Next
+}
+
+// An InboxPage is what one answer holds of an inbox.
+type InboxPage struct {
+	Messages []InboxEntry `json:"messages"`
+	More     bool         `json:"more"` // there are more
+	Next     int64        `json:"next"` // where to go on; 0: nothing was shown
 }
 
 // AckRequest says that messages of a session's inbox are done with.

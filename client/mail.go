@@ -92,28 +92,39 @@ func (c *Client) Reply(ctx context.Context, session, id string, m conch.SendRequ
 }
 
 // Inbox fetches what waits for a session, at most limit messages (0: as many
-// as one answer holds). They are leased for 120 s: not given out again in that
-// time, and then again, marked as repeated, unless Ack or Reply was called.
+// as one answer holds, 1000 or 16 MiB of text). They are leased for 120 s: not
+// given out again in that time, and then again, marked as repeated, unless Ack or
+// Reply was called. What is left waits for the next call.
 func (c *Client) Inbox(ctx context.Context, session string, limit int) ([]conch.InboxEntry, error) {
-	return c.inbox(ctx, session, limit, false)
+	p, err := c.inbox(ctx, session, conch.InboxRequest{Limit: limit})
+	return p.Messages, err
 }
 
-// Peek shows a session's inbox, what is leased included, and leases nothing.
+// Peek shows a session's inbox, what is leased included, and leases nothing. It
+// shows all of it unless there is a limit.
 func (c *Client) Peek(ctx context.Context, session string, limit int) ([]conch.InboxEntry, error) {
-	return c.inbox(ctx, session, limit, true)
+	list := []conch.InboxEntry{}
+	for r := (conch.InboxRequest{Peek: true, Limit: limit}); ; {
+		p, err := c.inbox(ctx, session, r)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p.Messages...)
+		if !p.More || len(p.Messages) == 0 || limit > 0 && len(list) >= limit {
+			return list, nil
+		}
+		if r.After = p.Next; limit > 0 {
+			r.Limit = limit - len(list)
+		}
+	}
 }
 
-func (c *Client) inbox(ctx context.Context, session string, limit int, peek bool) ([]conch.InboxEntry, error) {
-	agent, label, err := c.Resolve(session)
-	if err != nil {
-		return nil, err
+func (c *Client) inbox(ctx context.Context, session string, r conch.InboxRequest) (p conch.InboxPage, err error) {
+	if r.Agent, r.Session, err = c.Resolve(session); err != nil {
+		return p, err
 	}
-	body := conch.InboxRequest{Agent: agent, Session: label, Peek: peek, Limit: limit}
-	list := []conch.InboxEntry{}
-	if err := c.json(ctx, call{method: http.MethodPost, url: daemonURL("/mail/inbox", nil), body: body}, &list); err != nil {
-		return nil, err
-	}
-	return list, nil
+	err = c.json(ctx, call{method: http.MethodPost, url: daemonURL("/mail/inbox", nil), body: r}, &p)
+	return p, err
 }
 
 // Ack says that messages of a session's inbox are done with.

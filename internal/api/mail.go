@@ -49,7 +49,10 @@ func (s *server) inbox(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if q.Peek {
-		return s.h.Mail.Peek(r.Context(), q.Agent, q.Session, q.Limit)
+		return s.h.Mail.Peek(r.Context(), q.Agent, q.Session, q.After, q.Limit)
+	}
+	if q.After != 0 {
+		return nil, conch.Errorf(conch.InvalidRequest, "after is given without peek").Hint("what is fetched is leased, so that the next call gives what follows")
 	}
 	return s.h.Mail.Fetch(r.Context(), q.Agent, q.Session, q.Limit)
 }

@@ -332,6 +332,11 @@ InboxRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default
 InboxRequest.session {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The session that acts; default main.
 InboxRequest.peek Show all, leased ones too, and lease nothing.
 InboxRequest.limit At most so many; 0: as many as one answer holds.
+InboxRequest.after {"minimum":0} With peek: go on after the page whose next this is.
+InboxPage What one answer holds of an inbox: 1000 messages or 16 MiB of text.
+InboxPage.messages The messages, oldest first.
+InboxPage.more There are more.
+InboxPage.next Where peek goes on; 0: nothing was shown.
 AckRequest Messages that are done with.
 AckRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
 AckRequest.session {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The session that acts; default main.

@@ -78,9 +78,9 @@ func TestLookingTakesNothingAway(t *testing.T) {
 	o.send("bob/x", "me", "2")
 	o.send("bob/x", "me/a", "mine")
 	for range 2 {
-		list, err := o.Peek(t.Context(), "me", "a", 0)
-		if err != nil || texts(list) != "1 2 mine" {
-			t.Fatal(texts(list), err)
+		p, err := o.Peek(t.Context(), "me", "a", 0, 0)
+		if err != nil || texts(p.Messages) != "1 2 mine" || p.More {
+			t.Fatal(p, err)
 		}
 	}
 	stop := o.waits("me/a", func(ctx context.Context) {
@@ -99,9 +99,9 @@ func TestLookingTakesNothingAway(t *testing.T) {
 	if err != nil || e == nil || e.Text != "1" {
 		t.Fatal(e, err)
 	}
-	list, err := o.Fetch(t.Context(), "me", "c", 1)
-	if err != nil || texts(list) != "2" {
-		t.Fatal(texts(list), err)
+	p, err := o.Fetch(t.Context(), "me", "c", 1)
+	if err != nil || texts(p.Messages) != "2" || !p.More {
+		t.Fatal(p, err)
 	}
 	o.wantInbox("me/a", "mine 3")
 	o.wantInbox("me/b", "")
@@ -284,5 +284,58 @@ func TestALeasedReply(t *testing.T) {
 		if err != nil || e.Text != "1" {
 			t.Error(e, err)
 		}
+	}
+}
+
+// An inbox is shown to its end, page by page, what nobody has drawn included.
+func TestPages(t *testing.T) {
+	o := newOffice(t)
+	o.away("bob/x", "me/a")
+	want := ""
+	for i := range 7 {
+		to := "me/a"
+		if i%2 == 1 {
+			to = "me"
+		}
+		o.send("bob/x", to, fmt.Sprint(i))
+		want += fmt.Sprint(" ", i)
+	}
+	for _, limit := range []int{1, 2, 3, 6, 7, 8} {
+		got, after, pages := "", int64(0), 0
+		for more := true; more; pages++ {
+			p, err := o.Peek(t.Context(), "me", "a", after, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(p.Messages) > limit || pages > 8 {
+				t.Fatal(p)
+			}
+			got += " " + texts(p.Messages)
+			more, after = p.More, p.Next
+		}
+		if got != want || pages != (7+limit-1)/limit {
+			t.Errorf("%d a page: %s in %d pages", limit, got, pages)
+		}
+	}
+	// By size.
+	big := strings.Repeat("x", conch.MaxText)
+	for range 17 {
+		o.send("bob/x", "me", big)
+	}
+	p, err := o.Peek(t.Context(), "me", "a", 7, 0)
+	if err != nil || len(p.Messages) != 16 || !p.More {
+		t.Error(len(p.Messages), p.More, err)
+	}
+	if p, err = o.Peek(t.Context(), "me", "a", p.Next, 0); err != nil || len(p.Messages) != 1 || p.More {
+		t.Error(len(p.Messages), p.More, err)
+	}
+	if p, err = o.Fetch(t.Context(), "me", "a", 7); err != nil || len(p.Messages) != 7 || !p.More {
+		t.Error(len(p.Messages), p.More, err)
+	}
+	if p, err = o.Fetch(t.Context(), "me", "a", 0); err != nil || len(p.Messages) != 16 || !p.More {
+		t.Error(len(p.Messages), p.More, err)
+	}
+	if p, err = o.Fetch(t.Context(), "me", "a", 0); err != nil || len(p.Messages) != 1 || p.More {
+		t.Error(len(p.Messages), p.More, err)
 	}
 }

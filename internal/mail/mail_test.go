@@ -133,11 +133,11 @@ func (o *office) send(from, to, text string, more ...func(*conch.SendRequest)) c
 func (o *office) fetch(name string) []conch.InboxEntry {
 	o.t.Helper()
 	agent, label, _ := strings.Cut(name, "/")
-	list, err := o.Fetch(o.t.Context(), agent, label, 0)
+	p, err := o.Fetch(o.t.Context(), agent, label, 0)
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	return list
+	return p.Messages
 }
 
 func texts(list []conch.InboxEntry) string {
@@ -240,7 +240,8 @@ func TestLease(t *testing.T) {
 	}
 	o.time.pass(LeaseTime - time.Second)
 	o.wantInbox("me/b", "")
-	peek, err := o.Peek(t.Context(), "me", "b", 0)
+	p, err := o.Peek(t.Context(), "me", "b", 0, 0)
+	peek := p.Messages
 	if err != nil || texts(peek) != "one two" || peek[0].LeasedUntil == nil || peek[0].LeasedUntil.Sub(o.Mail.o.Clock.Wall()) != time.Second {
 		t.Errorf("peek: %+v, %v", peek, err)
 	}
@@ -500,7 +501,8 @@ func TestAskAndAwait(t *testing.T) {
 
 // waitFor finds the question again although it is leased.
 func (o *office) waitFor(agent, label string) conch.InboxEntry {
-	list, err := o.Peek(o.t.Context(), agent, label, 0)
+	p, err := o.Peek(o.t.Context(), agent, label, 0, 0)
+	list := p.Messages
 	if err != nil || len(list) == 0 {
 		o.t.Fatal(list, err)
 	}

@@ -93,7 +93,7 @@ func (m *Mail) await(ctx context.Context, h *holder, f filter, late <-chan time.
 	at := h.at
 	for {
 		changed := m.bell.listen(at.String())
-		var found []conch.InboxEntry
+		var found conch.InboxPage
 		var lease, now int64
 		end := false
 		err := m.write(ctx, m.others(ctx, at.agent), func(s *step) (err error) {
@@ -105,7 +105,7 @@ func (m *Mail) await(ctx context.Context, h *holder, f filter, late <-chan time.
 					return err
 				}
 			}
-			if len(found) > 0 {
+			if len(found.Messages) > 0 {
 				return nil
 			}
 			if !f.choosy() {
@@ -119,8 +119,8 @@ func (m *Mail) await(ctx context.Context, h *holder, f filter, late <-chan time.
 		if err != nil {
 			return nil, err
 		}
-		if len(found) > 0 {
-			return &found[0], nil
+		if len(found.Messages) > 0 {
+			return &found.Messages[0], nil
 		}
 		if end {
 			return nil, nil

@@ -293,8 +293,9 @@ func newAgentExport(a *app) *cobra.Command {
 		Use:   "export FILE [--passphrase]",
 		Short: "Write an agent's key to a file",
 		Long: `Write the key of the agent this verb works as (--agent NAME for another) to a new
-file that only you can read. Whoever has the file can act as the agent;
---passphrase seals the copy. A key that is sealed stays sealed.`,
+file that only you can read, or with - to stdout if that is no terminal. Whoever has
+the file can act as the agent; --passphrase seals the copy. A key that is sealed stays
+sealed.`,
 		Example: "  conch agent export --agent reviewer reviewer.key --passphrase",
 		Args:    words("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -304,7 +305,9 @@ file that only you can read. Whoever has the file can act as the agent;
 				return err
 			}
 			// Before a passphrase is typed and a key is asked for.
-			if _, err := os.Lstat(args[0]); err == nil {
+			if args[0] == "-" && isTerminal(os.Stdout) {
+				return conch.Errorf(conch.InvalidRequest, "the key is a secret and is not shown on a terminal").Hint("name a file, or send stdout to one")
+			} else if _, err := os.Lstat(args[0]); err == nil && args[0] != "-" {
 				return overwrite(args[0])
 			}
 			passphrase, err := newPassphrase(protect)
@@ -337,6 +340,10 @@ func writeSecret(file string, key []byte) error {
 	var text bytes.Buffer
 	if err := json.Indent(&text, key, "", "  "); err != nil {
 		return conch.Errorf(conch.Internal, "the daemon gave something else than a key")
+	}
+	if file == "-" {
+		_, err := os.Stdout.Write(text.Bytes())
+		return written(err)
 	}
 	f, err := os.CreateTemp(filepath.Dir(file), ".conch-key-") // mode 0600
 	if err != nil {

@@ -55,6 +55,10 @@ func (m *Mail) Await(ctx context.Context, r conch.AwaitRequest) (*conch.InboxEnt
 		if f.from, err = m.resolve(r.Agent, r.From); err != nil {
 			return nil, err
 		}
+		// Of a label that never was nothing will come.
+		if err := m.Reaches(ctx, r.Agent, r.From); err != nil {
+			return nil, err
+		}
 	}
 	if r.InReplyTo != "" {
 		if err := conch.CheckMessageID(r.InReplyTo); err != nil {

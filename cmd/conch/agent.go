@@ -64,13 +64,15 @@ func (a *app) checkAgent(ctx context.Context, c *client.Client) error {
 }
 
 func newAgentNew(a *app) *cobra.Command {
-	var protect bool
+	var protect, replace bool
 	cmd := &cobra.Command{
-		Use:   "new NAME [--passphrase]",
+		Use:   "new NAME [--passphrase] [--replace]",
 		Short: "Make an agent and print its address",
 		Long: `Make an agent with a key of its own and print its address. With --passphrase the
 key is sealed with one, asked for on the terminal, or read as the first line of
-stdin where that is none.`,
+stdin where that is none. A name that has sessions or mail and whose key file is
+gone is refused, since it would be somebody else from then on: import the key, or
+say --replace.`,
 		Example: "  conch agent new reviewer",
 		Args:    words("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -78,7 +80,12 @@ stdin where that is none.`,
 			if err != nil {
 				return err
 			}
-			info, err := a.client(client.Options{}).NewAgent(cmd.Context(), args[0], passphrase)
+			c := a.client(client.Options{})
+			make := c.NewAgent
+			if replace {
+				make = c.ReplaceAgent
+			}
+			info, err := make(cmd.Context(), args[0], passphrase)
 			if err != nil {
 				return err
 			}
@@ -87,6 +94,7 @@ stdin where that is none.`,
 		},
 	}
 	cmd.Flags().BoolVar(&protect, "passphrase", false, "seal the key with a passphrase")
+	cmd.Flags().BoolVar(&replace, "replace", false, "a new key for a name whose key is lost")
 	return cmd
 }
 

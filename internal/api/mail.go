@@ -37,6 +37,9 @@ func (s *server) send(r *http.Request) (any, error) {
 	if err := s.sender(&q.Agent, &q.Session); err != nil {
 		return nil, err
 	}
+	if err := s.h.NeedSender(q.Agent); err != nil {
+		return nil, err
+	}
 	return s.h.Mail.Send(r.Context(), q)
 }
 
@@ -76,6 +79,9 @@ func (s *server) reply(r *http.Request) (any, error) {
 	if err := s.sender(&q.Agent, &q.Session); err != nil {
 		return nil, err
 	}
+	if err := s.h.NeedSender(q.Agent); err != nil {
+		return nil, err
+	}
 	return s.h.Mail.Reply(r.Context(), r.PathValue("message"), conch.SendRequest{
 		Agent: q.Agent, Session: q.Session, Text: q.Text, ID: q.ID, Role: q.Role, ExpiresMS: q.ExpiresMS, Auto: q.Auto,
 	})
@@ -87,6 +93,9 @@ func (s *server) ask(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if err := s.sender(&q.Agent, &q.Session); err != nil {
+		return nil, err
+	}
+	if err := s.h.NeedSender(q.Agent); err != nil {
 		return nil, err
 	}
 	return s.h.Mail.Ask(r.Context(), q)

@@ -248,6 +248,7 @@ DaemonInfo.mode {"enum":["auto","up"]} auto: it leaves when it is not needed.
 NewAgentRequest What an agent is made of.
 NewAgentRequest.name {"pattern":"^[a-z0-9][a-z0-9-]{0,31}$"} Its name.
 NewAgentRequest.passphrase What its key is sealed with.
+NewAgentRequest.replace Make it although the name has sessions or mail, its key being lost.
 ImportAgentRequest A key to keep.
 ImportAgentRequest.name {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} Another name for it.
 ImportAgentRequest.key The key file that an export gave.

@@ -124,6 +124,9 @@ type Forgotten struct {
 type NewAgentRequest struct {
 	Name       string `json:"name"`
 	Passphrase string `json:"passphrase,omitempty"`
+	// Replace makes a new identity of a name that has sessions or mail and
+	// whose key is lost.
+	Replace bool `json:"replace,omitempty"`
 }
 
 // ImportAgentRequest keeps an exported key, under its own name or another.

@@ -109,7 +109,8 @@ type ReplyRequest struct {
 // AskRequest sends a message and waits for its answer.
 type AskRequest struct {
 	SendRequest
-	TimeoutMS int64 `json:"timeout_ms,omitempty"` // 0: no limit
+	TimeoutMS int64  `json:"timeout_ms,omitempty"` // 0: no limit
+	Token     string `json:"token,omitempty"`      // as in AwaitRequest
 }
 
 // InboxRequest fetches a session's messages.
@@ -118,6 +119,14 @@ type InboxRequest struct {
 	Session string `json:"session,omitempty"`
 	Peek    bool   `json:"peek,omitempty"`  // show all, and lease nothing
 	Limit   int    `json:"limit,omitempty"` // 0: as many as one answer holds
+	After   int64  `json:"after,omitempty"` // with Peek: go on after a page's Next
+}
+
+// An InboxPage is what one answer holds of an inbox.
+type InboxPage struct {
+	Messages []InboxEntry `json:"messages"`
+	More     bool         `json:"more"` // there are more
+	Next     int64        `json:"next"` // where to go on; 0: nothing was shown
 }
 
 // AckRequest says that messages of a session's inbox are done with.
@@ -183,9 +192,21 @@ type InboxEntry struct {
 
 // Receipts is all that became of a message.
 type Receipts struct {
-	ID      string         `json:"id"`
-	Status  Receipt        `json:"status"`
-	History []ReceiptEntry `json:"history"`
+	ID string `json:"id"`
+	// Status is that of the recipient that is least far.
+	Status Receipt `json:"status"`
+	// Reason is why it came to nothing, or how far its recipients are if not
+	// all are equally far; else empty.
+	Reason     string         `json:"reason"`
+	Recipients []Recipient    `json:"recipients"`
+	History    []ReceiptEntry `json:"history"`
+}
+
+// A Recipient is a session that has a message in its inbox.
+type Recipient struct {
+	Session string    `json:"session"` // agent/label
+	Status  Receipt   `json:"status"`
+	At      time.Time `json:"at"` // since when
 }
 
 // A ReceiptEntry is one step of a message.
@@ -200,8 +221,8 @@ type ReceiptEntry struct {
 // Asked is what `ask --json` prints.
 type Asked struct {
 	Sent     AskedMessage `json:"sent"`
-	Reply    *InboxEntry  `json:"reply"`
-	TimedOut bool         `json:"timed_out"`
+	Reply    *InboxEntry  `json:"reply"`     // nil: none came in time, or none will
+	TimedOut bool         `json:"timed_out"` // the time was up
 }
 
 // AskedMessage is the question.
@@ -209,6 +230,10 @@ type AskedMessage struct {
 	ID        string  `json:"id"`
 	To        string  `json:"to"`
 	ToSession *string `json:"to_session"`
+	// Status is as in Receipts. If it is refused, expired or failed, nobody
+	// will answer, and Reason says why.
+	Status Receipt `json:"status"`
+	Reason string  `json:"reason"`
 }
 
 // AwaitRequest asks for the next message of an inbox, now or when it comes.
@@ -218,6 +243,9 @@ type AwaitRequest struct {
 	From      string `json:"from,omitempty"`        // as To of a SendRequest
 	InReplyTo string `json:"in_reply_to,omitempty"` // only replies to this message
 	TimeoutMS int64  `json:"timeout_ms,omitempty"`  // 0: no limit
+	// Token names the request: one that is sent again under it, its answer
+	// having been lost, gets what it got, although that is leased.
+	Token string `json:"token,omitempty"`
 }
 
 // FoundMessage is one hit of a search, or one message of a thread.
@@ -232,6 +260,9 @@ type FoundMessage struct {
 	Thread      string    `json:"thread"`
 	Status      Receipt   `json:"status"`
 	SentAt      time.Time `json:"sent_at"`
+	// Reason and Recipients are as in Receipts.
+	Reason     string      `json:"reason"`
+	Recipients []Recipient `json:"recipients"`
 }
 
 // A MailEvent is one step of a message, as it is streamed. To the recipient it

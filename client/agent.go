@@ -96,6 +96,12 @@ func (c *Client) NewAgent(ctx context.Context, name, passphrase string) (*conch.
 	return c.agentCall(ctx, "", conch.NewAgentRequest{Name: name, Passphrase: passphrase})
 }
 
+// ReplaceAgent is NewAgent for a name that has sessions or mail and whose key is
+// lost: they are a new identity's from then on. A key that is there stays.
+func (c *Client) ReplaceAgent(ctx context.Context, name, passphrase string) (*conch.AgentInfo, error) {
+	return c.agentCall(ctx, "", conch.NewAgentRequest{Name: name, Passphrase: passphrase, Replace: true})
+}
+
 // UnlockAgent opens an agent's sealed key for as long as the daemon runs, or
 // until LockAgent.
 func (c *Client) UnlockAgent(ctx context.Context, name, passphrase string) (*conch.AgentInfo, error) {

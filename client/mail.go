@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -51,7 +52,26 @@ func (c *Client) from(session string, m *conch.SendRequest) (err error) {
 
 // post sends what may be sent again.
 func (c *Client) post(ctx context.Context, path string, body func() any, v any) error {
-	return c.json(ctx, call{method: http.MethodPost, url: daemonURL(path, nil), body: body(), again: body}, v)
+	var until time.Time
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		began := time.Now()
+		err := c.json(ctx, call{method: http.MethodPost, url: daemonURL(path, nil), body: body(), again: body}, v)
+		// A daemon that leaves says so to who waits. The next one takes the
+		// same request; a pause, since this one may still answer for a while.
+		if !errors.Is(err, conch.NotRunning) || !conch.AsError(err).Retryable || c.o.NoStart {
+			return err
+		}
+		if until.IsZero() || time.Since(began) > time.Second {
+			until, pause = time.Now().Add(resumeLimit), 5*time.Millisecond
+		} else if time.Now().After(until) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // Reply answers a message in a session's inbox and is done with it. Of m, Text
@@ -72,28 +92,39 @@ func (c *Client) Reply(ctx context.Context, session, id string, m conch.SendRequ
 }
 
 // Inbox fetches what waits for a session, at most limit messages (0: as many
-// as one answer holds). They are leased for 120 s: not given out again in that
-// time, and then again, marked as repeated, unless Ack or Reply was called.
+// as one answer holds, 1000 or 16 MiB of text). They are leased for 120 s: not
+// given out again in that time, and then again, marked as repeated, unless Ack or
+// Reply was called. What is left waits for the next call.
 func (c *Client) Inbox(ctx context.Context, session string, limit int) ([]conch.InboxEntry, error) {
-	return c.inbox(ctx, session, limit, false)
+	p, err := c.inbox(ctx, session, conch.InboxRequest{Limit: limit})
+	return p.Messages, err
 }
 
-// Peek shows a session's inbox, what is leased included, and leases nothing.
+// Peek shows a session's inbox, what is leased included, and leases nothing. It
+// shows all of it unless there is a limit.
 func (c *Client) Peek(ctx context.Context, session string, limit int) ([]conch.InboxEntry, error) {
-	return c.inbox(ctx, session, limit, true)
+	list := []conch.InboxEntry{}
+	for r := (conch.InboxRequest{Peek: true, Limit: limit}); ; {
+		p, err := c.inbox(ctx, session, r)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p.Messages...)
+		if !p.More || len(p.Messages) == 0 || limit > 0 && len(list) >= limit {
+			return list, nil
+		}
+		if r.After = p.Next; limit > 0 {
+			r.Limit = limit - len(list)
+		}
+	}
 }
 
-func (c *Client) inbox(ctx context.Context, session string, limit int, peek bool) ([]conch.InboxEntry, error) {
-	agent, label, err := c.Resolve(session)
-	if err != nil {
-		return nil, err
+func (c *Client) inbox(ctx context.Context, session string, r conch.InboxRequest) (p conch.InboxPage, err error) {
+	if r.Agent, r.Session, err = c.Resolve(session); err != nil {
+		return p, err
 	}
-	body := conch.InboxRequest{Agent: agent, Session: label, Peek: peek, Limit: limit}
-	list := []conch.InboxEntry{}
-	if err := c.json(ctx, call{method: http.MethodPost, url: daemonURL("/mail/inbox", nil), body: body}, &list); err != nil {
-		return nil, err
-	}
-	return list, nil
+	err = c.json(ctx, call{method: http.MethodPost, url: daemonURL("/mail/inbox", nil), body: r}, &p)
+	return p, err
 }
 
 // Ack says that messages of a session's inbox are done with.
@@ -106,15 +137,16 @@ func (c *Client) Ack(ctx context.Context, session string, ids ...string) error {
 }
 
 // Ask sends a message and waits for the reply to it from the session that was
-// asked; timeout 0 waits for ever. It goes on when the daemon dies meanwhile. A
-// reply that comes later is in the inbox.
+// asked; timeout 0 waits for ever. It goes on when the daemon dies or leaves
+// meanwhile. A reply that comes later is in the inbox. Without a reply, TimedOut
+// says whether one may come yet; if not, Sent has the status and the reason.
 func (c *Client) Ask(ctx context.Context, session string, m conch.SendRequest, timeout time.Duration) (*conch.Asked, error) {
 	if err := c.from(session, &m); err != nil {
 		return nil, err
 	}
-	left := remaining(timeout)
+	left, token := remaining(timeout), conch.NewMessageID()
 	var asked conch.Asked
-	err := c.post(ctx, "/mail/ask", func() any { return conch.AskRequest{SendRequest: m, TimeoutMS: left()} }, &asked)
+	err := c.post(ctx, "/mail/ask", func() any { return conch.AskRequest{SendRequest: m, TimeoutMS: left(), Token: token} }, &asked)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +167,7 @@ func remaining(limit time.Duration) func() int64 {
 // nil when the time is up (0: none). from and inReplyTo, if not empty, say
 // which messages count.
 func (c *Client) Await(ctx context.Context, session, from, inReplyTo string, timeout time.Duration) (*conch.InboxEntry, error) {
-	r := conch.AwaitRequest{From: from, InReplyTo: inReplyTo}
+	r := conch.AwaitRequest{From: from, InReplyTo: inReplyTo, Token: conch.NewMessageID()}
 	var err error
 	if r.Agent, r.Session, err = c.Resolve(session); err != nil {
 		return nil, err

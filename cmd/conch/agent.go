@@ -64,13 +64,15 @@ func (a *app) checkAgent(ctx context.Context, c *client.Client) error {
 }
 
 func newAgentNew(a *app) *cobra.Command {
-	var protect bool
+	var protect, replace bool
 	cmd := &cobra.Command{
-		Use:   "new NAME [--passphrase]",
+		Use:   "new NAME [--passphrase] [--replace]",
 		Short: "Make an agent and print its address",
 		Long: `Make an agent with a key of its own and print its address. With --passphrase the
 key is sealed with one, asked for on the terminal, or read as the first line of
-stdin where that is none.`,
+stdin where that is none. A name that has sessions or mail and whose key file is
+gone is refused, since it would be somebody else from then on: import the key, or
+say --replace.`,
 		Example: "  conch agent new reviewer",
 		Args:    words("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -78,7 +80,12 @@ stdin where that is none.`,
 			if err != nil {
 				return err
 			}
-			info, err := a.client(client.Options{}).NewAgent(cmd.Context(), args[0], passphrase)
+			c := a.client(client.Options{})
+			make := c.NewAgent
+			if replace {
+				make = c.ReplaceAgent
+			}
+			info, err := make(cmd.Context(), args[0], passphrase)
 			if err != nil {
 				return err
 			}
@@ -87,6 +94,7 @@ stdin where that is none.`,
 		},
 	}
 	cmd.Flags().BoolVar(&protect, "passphrase", false, "seal the key with a passphrase")
+	cmd.Flags().BoolVar(&replace, "replace", false, "a new key for a name whose key is lost")
 	return cmd
 }
 
@@ -293,8 +301,9 @@ func newAgentExport(a *app) *cobra.Command {
 		Use:   "export FILE [--passphrase]",
 		Short: "Write an agent's key to a file",
 		Long: `Write the key of the agent this verb works as (--agent NAME for another) to a new
-file that only you can read. Whoever has the file can act as the agent;
---passphrase seals the copy. A key that is sealed stays sealed.`,
+file that only you can read, or with - to stdout if that is no terminal. Whoever has
+the file can act as the agent; --passphrase seals the copy. A key that is sealed stays
+sealed.`,
 		Example: "  conch agent export --agent reviewer reviewer.key --passphrase",
 		Args:    words("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -304,7 +313,9 @@ file that only you can read. Whoever has the file can act as the agent;
 				return err
 			}
 			// Before a passphrase is typed and a key is asked for.
-			if _, err := os.Lstat(args[0]); err == nil {
+			if args[0] == "-" && isTerminal(os.Stdout) {
+				return conch.Errorf(conch.InvalidRequest, "the key is a secret and is not shown on a terminal").Hint("name a file, or send stdout to one")
+			} else if _, err := os.Lstat(args[0]); err == nil && args[0] != "-" {
 				return overwrite(args[0])
 			}
 			passphrase, err := newPassphrase(protect)
@@ -337,6 +348,10 @@ func writeSecret(file string, key []byte) error {
 	var text bytes.Buffer
 	if err := json.Indent(&text, key, "", "  "); err != nil {
 		return conch.Errorf(conch.Internal, "the daemon gave something else than a key")
+	}
+	if file == "-" {
+		_, err := os.Stdout.Write(text.Bytes())
+		return written(err)
 	}
 	f, err := os.CreateTemp(filepath.Dir(file), ".conch-key-") // mode 0600
 	if err != nil {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"os"
+	"os/signal"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,7 +21,8 @@ func newAsk(a *app) *cobra.Command {
 		Short:   "Send a message and wait for its answer",
 		Long: `Send a message and wait for the reply to it from the session that was asked. When
 the time is up the exit status is 124; a reply that comes later is in the inbox
-(conch await --reply-to ID waits on). -t 0 waits for ever.`,
+(conch await --reply-to ID waits on). When nobody is left to answer, because the
+message expired or was refused, it ends with status 125. -t 0 waits for ever.`,
 		Example: "  conch ask bob/claude:1 'which port?' -t 2m",
 		Args:    words("TO", "TEXT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -28,7 +31,26 @@ the time is up the exit status is 124; a reply that comes later is in the inbox
 				return err
 			}
 			req.To = args[0]
-			asked, err := a.client(client.Options{}).Ask(cmd.Context(), m.session, req, time.Duration(timeout))
+			if req.ID == "" {
+				req.ID = conch.NewMessageID() // known here, for when the wait is cut
+			}
+			c := a.client(client.Options{})
+			agent, label, err := c.Resolve(m.session)
+			if err != nil {
+				return err
+			}
+			on := "conch await --reply-to " + req.ID + " -s " + agent + "/" + label + " waits on"
+			ctx := cmd.Context()
+			if !signal.Ignored(os.Interrupt) { // as in a job that a script put in the background
+				var stop context.CancelFunc
+				ctx, stop = signal.NotifyContext(ctx, os.Interrupt)
+				defer stop()
+			}
+			asked, err := c.Ask(ctx, m.session, req, time.Duration(timeout))
+			if err != nil && ctx.Err() != nil {
+				say(os.Stderr, "interrupted before the answer to "+req.ID, on)
+				return exitStatus(statusInterrupted)
+			}
 			if err != nil {
 				return err
 			}
@@ -37,8 +59,12 @@ the time is up the exit status is 124; a reply that comes later is in the inbox
 				err = printJSON(os.Stdout, asked)
 			case asked.Reply != nil:
 				err = printEntry(os.Stdout, *asked.Reply)
-			default:
-				say(os.Stderr, "no answer to "+asked.Sent.ID+" yet", "conch await --reply-to "+asked.Sent.ID+" waits on")
+			case asked.TimedOut:
+				say(os.Stderr, "no answer to "+asked.Sent.ID+" yet", on)
+			}
+			if err == nil && asked.Reply == nil && !asked.TimedOut {
+				return conch.Errorf(conch.MessageRefused, "nobody will answer %s: it is %s, %s", asked.Sent.ID, asked.Sent.Status, asked.Sent.Reason).
+					Hint("conch receipts %s says what became of it; ask again for another try", asked.Sent.ID)
 			}
 			if err == nil && asked.TimedOut {
 				return exitStatus(statusTimedOut)

@@ -20,7 +20,8 @@ func newReceipts(a *app) *cobra.Command {
 		Short:   "Say what became of a message",
 		Long: `List what happened to a message: queued, held (its session is away), stored (in the
 inbox), offered (pushed), seen (fetched), done (acknowledged or answered), or refused,
-expired, failed with the reason.`,
+expired, failed with the reason. A message to several sessions is as far as the one
+that is least far.`,
 		Args: words("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.client(client.Options{}).Receipts(cmd.Context(), session, args[0])
@@ -34,7 +35,11 @@ expired, failed with the reason.`,
 			for _, h := range r.History {
 				rows = append(rows, []string{string(h.Status), clock(h.At), h.Session, h.Reason})
 			}
-			return table(os.Stdout, []string{"STATUS", "AT", "SESSION", "REASON"}, rows)
+			if err := table(os.Stdout, []string{"STATUS", "AT", "SESSION", "REASON"}, rows); err != nil || len(r.Recipients) < 2 || r.Reason == "" {
+				return err
+			}
+			_, err = fmt.Printf("%s: %s\n", r.Status, r.Reason)
+			return written(err)
 		},
 	}
 	a.sessionFlag(cmd, &session)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -62,17 +63,17 @@ Exit status: the command's own; 124 timed out; 125 conch itself failed;
 	}
 	root.PersistentFlags().StringVar(&a.agent, "agent", "", "`NAME` of the agent to work as (default: $CONCH_AGENT, else as assigned, else me)")
 	root.RegisterFlagCompletionFunc("agent", a.completeAgent)
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
 		// An unset variable in a script must not mean another session.
 		for _, name := range []string{"session", "agent"} {
 			if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
 				return conch.Errorf(conch.InvalidLabel, "--%s is given and empty", name).Hint("leave it out for the default")
 			}
 		}
-		return nil
+		return a.agree(cmd, args)
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return conch.Errorf(conch.InvalidRequest, "%v", err).Hint("%s --help", cmd.CommandPath())
+		return conch.Errorf(conch.InvalidRequest, "%s", plainly(err.Error())).Hint("%s --help", cmd.CommandPath())
 	})
 	root.AddGroup(
 		&cobra.Group{ID: groupRun, Title: "Run commands:"},
@@ -90,6 +91,41 @@ Exit status: the command's own; 124 timed out; 125 conch itself failed;
 		newUp(a), newDown(a), newStatus(a), newDoctor(a), newBackup(a), newRestore(a), newBench(), newVersion(),
 	)
 	return root
+}
+
+// agree refuses an --agent that is not the one in front of a session's label.
+// One of them would be ignored, and mail would go out under the wrong name.
+func (a *app) agree(cmd *cobra.Command, args []string) error {
+	if a.agent == "" {
+		return nil
+	}
+	what, session := "-s", ""
+	if f := cmd.Flags().Lookup("session"); f != nil {
+		if session = f.Value.String(); session == "" {
+			what, session = "$CONCH_SESSION", os.Getenv("CONCH_SESSION")
+		}
+	} else if use := strings.Fields(cmd.Use); len(use) > 1 && use[1] == "LABEL" && len(args) > 0 {
+		what, session = "LABEL", args[0]
+	}
+	if agent, _, both := strings.Cut(session, "/"); both && agent != a.agent {
+		return conch.Errorf(conch.InvalidRequest, "--agent %s and %s %s name two agents", a.agent, what, session).
+			Hint("leave out --agent, or the name in front of the label")
+	}
+	return nil
+}
+
+// plainly leaves out of a flag's error which of Go's functions had it.
+func plainly(message string) string {
+	before, after, ok := strings.Cut(message, ": strconv.")
+	switch {
+	case !ok:
+		return message
+	case strings.Contains(after, "out of range"):
+		return before + ": out of range"
+	case strings.HasPrefix(after, "ParseBool"):
+		return before + ": not true or false"
+	}
+	return before + ": not a number"
 }
 
 // The groups of `conch help`.

@@ -18,8 +18,11 @@ func newSessions(a *app) *cobra.Command {
 		Use:     "sessions [--json]",
 		GroupID: groupSession,
 		Short:   "List the open sessions",
-		Long:    "List the open sessions of all agents, or with --agent of one.",
-		Args:    words(),
+		Long: `List the open sessions of all agents, or with --agent of one. busy: it runs a command,
+or its client is at work. attached: a terminal shows it. idle: a client holds it. away:
+nobody holds it; mail to it is held, and a command finds its shell as it was. asleep:
+away, and its shell was let go, to come back with its state. mailbox: it has no shell.`,
+		Args: words(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := a.client(client.Options{})
 			if err := a.checkAgent(cmd.Context(), c); err != nil {
@@ -52,22 +55,22 @@ func newSessions(a *app) *cobra.Command {
 	return cmd
 }
 
-// doing is a session's state in a word or two.
+// doing is a session's state in a word or two. Who is not live is neither busy
+// nor idle.
 func doing(s conch.SessionInfo) string {
-	state := "idle"
+	state := "away"
 	switch {
-	case s.ID == "" && s.Live && s.Busy:
-		state = "mailbox, busy"
-	case s.ID == "" && s.Live:
-		state = "mailbox, live"
-	case s.ID == "":
-		state = "mailbox, away"
-	case s.KeeperPID == 0:
-		state = "asleep"
-	case s.Busy:
+	case s.Live && s.Busy:
 		state = "busy"
 	case s.Attached > 0:
 		state = "attached"
+	case s.Live:
+		state = "idle"
+	case s.ID != "" && s.KeeperPID == 0:
+		state = "asleep"
+	}
+	if s.ID == "" {
+		state = "mailbox, " + state
 	}
 	if s.Mail > 0 {
 		state += ", " + plural(s.Mail, "message", "messages")

@@ -102,6 +102,9 @@ func (s *Store) read(name string) Info {
 
 func (s *Store) path(name string) string { return filepath.Join(s.dir, name+keyExt) }
 
+// KeyFile is where an agent's key is.
+func (s *Store) KeyFile(name string) string { return s.path(name) }
+
 // Known reports whether there is an agent of this name: a look into a map, and
 // for a name that is not in it one at the disk, in case a file was put there.
 func (s *Store) Known(name string) bool {

@@ -26,7 +26,7 @@ func (s *server) newAgent(r *http.Request) (any, error) {
 	if err := local(r, &req); err != nil {
 		return nil, err
 	}
-	return s.h.NewAgent(req.Name, req.Passphrase)
+	return s.h.NewAgent(req)
 }
 
 func (s *server) importAgent(r *http.Request) (any, error) {

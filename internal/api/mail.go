@@ -37,6 +37,9 @@ func (s *server) send(r *http.Request) (any, error) {
 	if err := s.sender(&q.Agent, &q.Session); err != nil {
 		return nil, err
 	}
+	if err := s.h.NeedSender(q.Agent); err != nil {
+		return nil, err
+	}
 	return s.h.Mail.Send(r.Context(), q)
 }
 
@@ -49,7 +52,10 @@ func (s *server) inbox(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if q.Peek {
-		return s.h.Mail.Peek(r.Context(), q.Agent, q.Session, q.Limit)
+		return s.h.Mail.Peek(r.Context(), q.Agent, q.Session, q.After, q.Limit)
+	}
+	if q.After != 0 {
+		return nil, conch.Errorf(conch.InvalidRequest, "after is given without peek").Hint("what is fetched is leased, so that the next call gives what follows")
 	}
 	return s.h.Mail.Fetch(r.Context(), q.Agent, q.Session, q.Limit)
 }
@@ -73,6 +79,9 @@ func (s *server) reply(r *http.Request) (any, error) {
 	if err := s.sender(&q.Agent, &q.Session); err != nil {
 		return nil, err
 	}
+	if err := s.h.NeedSender(q.Agent); err != nil {
+		return nil, err
+	}
 	return s.h.Mail.Reply(r.Context(), r.PathValue("message"), conch.SendRequest{
 		Agent: q.Agent, Session: q.Session, Text: q.Text, ID: q.ID, Role: q.Role, ExpiresMS: q.ExpiresMS, Auto: q.Auto,
 	})
@@ -86,7 +95,10 @@ func (s *server) ask(r *http.Request) (any, error) {
 	if err := s.sender(&q.Agent, &q.Session); err != nil {
 		return nil, err
 	}
-	return s.h.Mail.Ask(r.Context(), q.SendRequest, q.TimeoutMS)
+	if err := s.h.NeedSender(q.Agent); err != nil {
+		return nil, err
+	}
+	return s.h.Mail.Ask(r.Context(), q)
 }
 
 func (s *server) await(r *http.Request) (any, error) {

@@ -248,6 +248,7 @@ DaemonInfo.mode {"enum":["auto","up"]} auto: it leaves when it is not needed.
 NewAgentRequest What an agent is made of.
 NewAgentRequest.name {"pattern":"^[a-z0-9][a-z0-9-]{0,31}$"} Its name.
 NewAgentRequest.passphrase What its key is sealed with.
+NewAgentRequest.replace Make it although the name has sessions or mail, its key being lost.
 ImportAgentRequest A key to keep.
 ImportAgentRequest.name {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} Another name for it.
 ImportAgentRequest.key The key file that an export gave.
@@ -318,6 +319,7 @@ SendRequest.auto A program wrote it on its own.
 Policy {"enum":["","primary","broadcast","drop"]} Who gets mail to an agent that names no session: its primary, every live session, or nobody.
 AskRequest A message to send, and how long to wait for its answer.
 AskRequest.timeout_ms {"minimum":0} How many milliseconds to wait; 0: for ever.
+AskRequest.token {"maxLength":100} Names this request: sent again under it, it gets the answer that it got, although that is leased.
 ReplyRequest An answer.
 ReplyRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
 ReplyRequest.session {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The session that acts; default main.
@@ -331,6 +333,11 @@ InboxRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default
 InboxRequest.session {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The session that acts; default main.
 InboxRequest.peek Show all, leased ones too, and lease nothing.
 InboxRequest.limit At most so many; 0: as many as one answer holds.
+InboxRequest.after {"minimum":0} With peek: go on after the page whose next this is.
+InboxPage What one answer holds of an inbox: 1000 messages or 16 MiB of text.
+InboxPage.messages The messages, oldest first.
+InboxPage.more There are more.
+InboxPage.next Where peek goes on; 0: nothing was shown.
 AckRequest Messages that are done with.
 AckRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
 AckRequest.session {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The session that acts; default main.
@@ -343,6 +350,7 @@ AwaitRequest.session {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The session that ac
 AwaitRequest.from Only from this agent or session, written as for send.
 AwaitRequest.in_reply_to {"pattern":"^([A-Za-z0-9][A-Za-z0-9._:@+-]{0,127})?$"} Only replies to this message.
 AwaitRequest.timeout_ms {"minimum":0} How many milliseconds to wait; 0: for ever.
+AwaitRequest.token {"maxLength":100} Names this request: sent again under it, it gets the message that it got, although that is leased.
 PolicyInfo What an agent does with mail that names no session.
 PolicyInfo.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
 PolicyInfo.policy Who gets it.
@@ -379,15 +387,23 @@ InboxEntry.leased_until In what peek shows: it is leased until then.
 InboxEntry.thread The id of the first message of the chain of replies.
 Asked A question and its answer.
 Asked.sent The question.
-Asked.reply The answer; null: none in time.
+Asked.reply The answer; null: none in time, or none will come.
 Asked.timed_out The time was up.
 AskedMessage The question.
 AskedMessage.id Its id.
 AskedMessage.to The agent that was asked.
 AskedMessage.to_session The session that was asked; null: not known yet.
+AskedMessage.status Where it stands. Refused, expired or failed: nobody will answer.
+AskedMessage.reason Why, or how far its recipients are; else empty.
 Receipts All that became of a message.
 Receipts.id Its id.
-Receipts.status Where it stands.
+Receipts.status Where it stands; of several recipients the one that is least far counts.
+Receipts.reason Why it came to nothing, or how far its recipients are if not all are equally far; else empty.
+Receipts.recipients The sessions that have it in their inbox.
+Recipient A session that has a message in its inbox.
+Recipient.session The session, agent/label.
+Recipient.status How far the message is there.
+Recipient.at Since when.
 Receipts.history Every step, oldest first.
 ReceiptEntry One step of a message.
 ReceiptEntry.status What happened.
@@ -403,7 +419,9 @@ FoundMessage.to_session The session it was sent to; empty: the agent.
 FoundMessage.text The text.
 FoundMessage.in_reply_to The message that it answers; empty: none.
 FoundMessage.thread The id of the first message of the chain.
-FoundMessage.status Where it stands.
+FoundMessage.status Where it stands; of several recipients the one that is least far counts.
+FoundMessage.reason Why it came to nothing, or how far its recipients are; else empty.
+FoundMessage.recipients The sessions that have it in their inbox.
 FoundMessage.sent_at When it was sent.
 PresenceRequest Who is there, and as which session.
 PresenceRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -236,6 +237,49 @@ func TestAskSurvivesADaemon(t *testing.T) {
 	Kill(t, h.Daemon())
 	h.OK("reply", "q", "yes", "-s", "worker")
 	if o := ask.End(); o.Status != 0 || !strings.Contains(o.Stdout, `"text":"yes"`) {
+		t.Error(o)
+	}
+}
+
+// Nor does it mind a daemon that is asked to leave, and neither does an await.
+func TestAskSurvivesDown(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	h.OK("exec", "-s", "worker", "true")
+	h.OK("exec", "-s", "other", "true")
+	ask := h.Start("ask", "worker", "still there?", "--id", "q", "--json", "-t", "60s")
+	await := h.Start("await", "-s", "other", "--json", "-t", "60s")
+	for range 2 {
+		Until(t, 10*time.Second, "both wait", func() bool { return h.Session("main").Live && h.Session("other").Live })
+		h.OK("down")
+	}
+	h.OK("reply", "q", "yes", "-s", "worker")
+	h.OK("send", "other", "and you")
+	if o := ask.End(); o.Status != 0 || !strings.Contains(o.Stdout, `"text":"yes"`) {
+		t.Error(o)
+	}
+	if o := await.End(); o.Status != 0 || !strings.Contains(o.Stdout, `"text":"and you"`) {
+		t.Error(o)
+	}
+}
+
+// An ask that is interrupted says what it has sent and how to wait on.
+func TestAskInterrupted(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	h.OK("exec", "-s", "worker", "true")
+	ask := h.Start("ask", "worker", "?", "-t", "60s", "-s", "main")
+	Until(t, 10*time.Second, "it waits", func() bool { return h.Session("main").Live })
+	if err := ask.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	o := ask.End()
+	id := regexp.MustCompile(`--reply-to (\S+) -s me/main`).FindStringSubmatch(o.Stderr)
+	if o.Status != 130 || id == nil {
+		t.Fatal(o)
+	}
+	h.OK("reply", id[1], "here", "-s", "worker")
+	if o := h.OK("await", "--reply-to", id[1], "-s", "main"); !strings.Contains(o, "here") {
 		t.Error(o)
 	}
 }

@@ -3,12 +3,15 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/agent"
 	"github.com/conchsh/conch/internal/doctor"
+	"github.com/conchsh/conch/internal/session"
 )
 
 // agentHere reports whether a name is an agent's, that of the one that is made
@@ -29,6 +32,9 @@ func (h *Host) needAgent(name string) error {
 	if h.Agents.Known(name) {
 		return nil
 	}
+	if err := h.keyLost(name); err != nil {
+		return err
+	}
 	if name != conch.DefaultAgent {
 		return h.noAgent(name)
 	}
@@ -37,6 +43,32 @@ func (h *Host) needAgent(name string) error {
 		return nil // made meanwhile
 	}
 	return err
+}
+
+// NeedSender makes sure that the agent in whose name a message is sent has a key.
+func (h *Host) NeedSender(name string) error {
+	if name != conch.DefaultAgent {
+		return nil // mail looks whether it is there
+	}
+	return h.needAgent(name)
+}
+
+// keyLost is the error for a name that has been somebody, with sessions or sent
+// mail, and has no key now: made anew it would silently be somebody else.
+func (h *Host) keyLost(name string) error {
+	lost := slices.ContainsFunc(h.Store.Sessions(), func(s *session.Session) bool { return s.Agent() == name })
+	if !lost {
+		senders, err := h.Mail.Senders(context.Background())
+		if err != nil {
+			return err
+		}
+		lost = slices.Contains(senders, name)
+	}
+	if !lost {
+		return nil
+	}
+	return conch.Errorf(conch.AgentNotFound, "the key of agent %s is missing, and it has sessions or mail", name).
+		Hint("conch agent import FILE brings it back from an export; conch agent new %s --replace makes another identity of the name", name)
 }
 
 // vacant refuses an agent's name that is a session's label: an address must
@@ -86,8 +118,9 @@ func (h *Host) resolve(c Caller) (string, conch.Scope, error) {
 
 // ListAgents gives all agents, and which of them the caller works as.
 func (h *Host) ListAgents(c Caller) ([]conch.AgentInfo, error) {
-	if err := h.needAgent(conch.DefaultAgent); err != nil {
-		return nil, err
+	lost := h.needAgent(conch.DefaultAgent)
+	if lost != nil && !errors.Is(lost, conch.AgentNotFound) {
+		return nil, lost
 	}
 	active, _, err := h.resolve(c)
 	if err != nil {
@@ -98,6 +131,9 @@ func (h *Host) ListAgents(c Caller) ([]conch.AgentInfo, error) {
 		return nil, err
 	}
 	list := []conch.AgentInfo{}
+	if lost != nil {
+		list = append(list, h.agentInfo(agent.Info{Name: conch.DefaultAgent, Err: lost}, a, active))
+	}
 	for _, info := range h.Agents.List() {
 		list = append(list, h.agentInfo(info, a, active))
 	}
@@ -131,11 +167,16 @@ func (h *Host) describe(name string) (conch.AgentInfo, error) {
 }
 
 // NewAgent makes an agent. A passphrase seals its key.
-func (h *Host) NewAgent(name, passphrase string) (conch.AgentInfo, error) {
-	if _, err := h.Agents.New(name, []byte(passphrase), h.vacant); err != nil {
+func (h *Host) NewAgent(r conch.NewAgentRequest) (conch.AgentInfo, error) {
+	if conch.CheckAgent(r.Name) == nil && !r.Replace && !h.Agents.Known(r.Name) {
+		if err := h.keyLost(r.Name); err != nil {
+			return conch.AgentInfo{}, err
+		}
+	}
+	if _, err := h.Agents.New(r.Name, []byte(r.Passphrase), h.vacant); err != nil {
 		return conch.AgentInfo{}, err
 	}
-	return h.describe(name)
+	return h.describe(r.Name)
 }
 
 // ImportAgent keeps a key that ExportAgent gave.
@@ -248,6 +289,19 @@ func (h *Host) checkAgents() doctor.Check {
 		if !h.agentHere(name) {
 			return doctor.Bad("agents", "conch agent import brings it back; conch agent unassign takes the assignment back",
 				"agent %s is assigned and not here", name)
+		}
+	}
+	somebody, err := h.Mail.Senders(context.Background())
+	if err != nil {
+		return doctor.Bad("agents", conch.AsError(err).HintText, "%v", err)
+	}
+	for _, s := range h.Store.Sessions() {
+		somebody = append(somebody, s.Agent())
+	}
+	for _, name := range somebody {
+		if _, err := os.Lstat(h.Agents.KeyFile(name)); errors.Is(err, fs.ErrNotExist) {
+			return doctor.Bad("agents", fmt.Sprintf("conch agent import FILE brings it back from an export; conch agent new %s --replace, once the daemon was stopped, makes another identity of the name", name),
+				"the key of agent %s is missing, and it has sessions or mail", name)
 		}
 	}
 	return doctor.Good("agents", "%d", len(list))

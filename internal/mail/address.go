@@ -116,6 +116,19 @@ func (m *Mail) LabelOwner(ctx context.Context, label string) (agent string, err 
 	return agent, err
 }
 
+// Senders are the agents that have sent mail, here or gone.
+func (m *Mail) Senders(ctx context.Context) (list []string, err error) {
+	if !m.Used() {
+		return nil, nil
+	}
+	err = m.read(ctx, func(s *step) error {
+		// Who sent has a label.
+		list, err = s.strings(`SELECT DISTINCT l.agent FROM labels l WHERE EXISTS (SELECT 1 FROM messages m WHERE m.from_agent = l.agent)`)
+		return err
+	})
+	return list, err
+}
+
 // Reaches reports, as an error, whether a message of an agent to TO would be taken.
 func (m *Mail) Reaches(ctx context.Context, sender, to string) error {
 	at, err := m.resolve(sender, to)

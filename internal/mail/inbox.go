@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/conchsh/conch"
@@ -17,58 +18,80 @@ type filter struct {
 	asked     bool // only from a session that got the message replied to
 	leased    bool // also what is leased
 	limit     int
+	after     int64  // only what was accepted after this one
+	token     string // of the request; what it took before comes first
 }
 
 // Fetch gives what waits in a session's inbox, oldest first, and leases it: it is
 // not given out again for LeaseTime, unless it is done with before.
-func (m *Mail) Fetch(ctx context.Context, agent, label string, limit int) (list []conch.InboxEntry, err error) {
+func (m *Mail) Fetch(ctx context.Context, agent, label string, limit int) (p conch.InboxPage, err error) {
 	if err := m.exists(ctx, agent, label); err != nil {
-		return nil, err
+		return p, err
 	}
 	_, release := m.hold(agent, label)
 	defer release()
 	err = m.write(ctx, m.others(ctx, agent), func(s *step) error {
-		list, err = s.take(target{agent, label}, filter{limit: limit})
+		p, err = s.take(target{agent, label}, filter{limit: limit})
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return conch.InboxPage{}, err
 	}
-	if len(list) > 0 {
+	if len(p.Messages) > 0 {
 		fault.Point("mail.leased")
 	}
-	return list, nil
+	return p, nil
 }
 
-// Peek shows an inbox as it is, leased messages too, and leases nothing.
-func (m *Mail) Peek(ctx context.Context, agent, label string, limit int) (list []conch.InboxEntry, err error) {
+// Peek shows an inbox as it is, leased messages too, and leases nothing. It goes
+// on after the number that the page before it gave as Next.
+func (m *Mail) Peek(ctx context.Context, agent, label string, after int64, limit int) (p conch.InboxPage, err error) {
 	if err := m.exists(ctx, agent, label); err != nil {
-		return nil, err
+		return p, err
 	}
 	_, release := m.hold(agent, label)
 	defer release()
 	// A write, since being there may bring mail that was held.
-	err = m.write(ctx, m.others(ctx, agent), func(s *step) error {
-		at := target{agent, label}
-		if err := s.attend(at); err != nil {
-			return err
-		}
-		rows, err := s.waiting(at, filter{leased: true, limit: limit})
+	at, f := target{agent, label}, filter{leased: true, limit: limit, after: after}
+	err = m.write(ctx, m.others(ctx, agent), func(s *step) error { return s.attend(at) })
+	if err != nil {
+		return p, err
+	}
+	// What a fetch would draw is drawn, shown, and undone: looking moves nothing.
+	undo := errors.New("undo")
+	err = m.write(ctx, nil, func(s *step) error {
+		undrawn, err := s.draw(at, f)
 		if err != nil {
 			return err
 		}
-		list = make([]conch.InboxEntry, 0, len(rows))
+		rows, more, err := s.waiting(at, f)
+		if err != nil {
+			return err
+		}
+		p = page(rows, more || undrawn)
 		for _, r := range rows {
 			e := r.entry(at)
 			if r.lease > s.now {
 				until := time.Unix(0, s.wall+r.lease-s.now).UTC()
 				e.LeasedUntil = &until
 			}
-			list = append(list, e)
+			p.Messages = append(p.Messages, e)
 		}
-		return nil
+		return undo
 	})
-	return list, err
+	if !errors.Is(err, undo) {
+		return conch.InboxPage{}, err
+	}
+	return p, nil
+}
+
+// page is one for these rows, without their messages.
+func page(rows []row, more bool) conch.InboxPage {
+	p := conch.InboxPage{Messages: make([]conch.InboxEntry, 0, len(rows)), More: more}
+	if len(rows) > 0 {
+		p.Next = rows[len(rows)-1].n
+	}
+	return p
 }
 
 // attend is what a session's being there does: its label counts, what is due
@@ -83,29 +106,121 @@ func (s *step) attend(at target) error {
 	return s.settle(at.agent)
 }
 
-// take leases what a filter lets through.
-func (s *step) take(at target, f filter) ([]conch.InboxEntry, error) {
-	if err := s.attend(at); err != nil {
-		return nil, err
+// choosy reports whether a filter may leave mail that comes first.
+func (f filter) choosy() bool { return f.from != target{} || f.inReplyTo != "" }
+
+// draw brings a session that is about to take f the mail to its agent that
+// nobody else is there for: as much as it will take and no more, since what is
+// in its inbox is there for no other session. It reports whether some was left.
+func (s *step) draw(at target, f filter) (more bool, err error) {
+	if f.choosy() || !s.m.spread.Load() {
+		return false, nil
 	}
-	rows, err := s.waiting(at, f)
+	list, err := s.opened(at.agent)
+	if err != nil || len(list) == 0 {
+		return false, err
+	}
+	have, err := s.sizes(at, f)
+	if err != nil {
+		return false, err
+	}
+	count, size := 0, 0
+	for _, o := range list {
+		if o.n <= f.after || o.from == at {
+			continue
+		}
+		had, err := s.recipients(o.n, at.agent)
+		if err != nil {
+			return false, err
+		}
+		if slices.Contains(had, at.label) {
+			continue
+		}
+		for len(have) > 0 && have[0].n < o.n {
+			count, size, have = count+1, size+have[0].size, have[1:]
+		}
+		if count >= f.most() || count > 0 && size+o.size > maxFetchBytes {
+			return true, nil
+		}
+		if err := s.reconsider(at.agent, o, []live{{label: at.label}}); err != nil {
+			return false, err
+		}
+		count, size = count+1, size+o.size
+	}
+	return false, nil
+}
+
+// sizes are the numbers and sizes of what waits in an inbox, in its order.
+func (s *step) sizes(at target, f filter) (list []open, err error) {
+	rows, err := s.tx.Query(`SELECT d.msg, octet_length(m.text) FROM deliveries d JOIN messages m ON m.n = d.msg
+		WHERE d.agent = ? AND d.label = ? AND d.state IN ('held', 'stored', 'offered', 'seen') AND d.lease <= ? AND d.msg > ? ORDER BY d.msg LIMIT ?`,
+		at.agent, at.label, f.until(s.now), f.after, f.most())
 	if err != nil {
 		return nil, err
 	}
-	list := make([]conch.InboxEntry, 0, len(rows))
-	for _, r := range rows {
-		if _, err := s.tx.Exec(`UPDATE deliveries SET state = 'seen', lease = ?, times = times + 1 WHERE agent = ? AND label = ? AND msg = ?`,
-			s.now+int64(LeaseTime), at.agent, at.label, r.n); err != nil {
+	defer rows.Close()
+	for rows.Next() {
+		var o open
+		if err := rows.Scan(&o.n, &o.size); err != nil {
 			return nil, err
+		}
+		list = append(list, o)
+	}
+	return list, rows.Err()
+}
+
+// most is how many messages f takes.
+func (f filter) most() int {
+	if f.limit <= 0 || f.limit > maxFetch {
+		return maxFetch
+	}
+	return f.limit
+}
+
+// until is when the lease of what f takes must have ended.
+func (f filter) until(now int64) int64 {
+	if f.leased {
+		return 1<<63 - 1
+	}
+	return now
+}
+
+// take leases what a filter lets through.
+func (s *step) take(at target, f filter) (p conch.InboxPage, err error) {
+	if err := s.attend(at); err != nil {
+		return p, err
+	}
+	rows, more, err := s.retaken(at, f)
+	if err != nil {
+		return p, err
+	}
+	if len(rows) == 0 {
+		undrawn, err := s.draw(at, f)
+		if err != nil {
+			return p, err
+		}
+		if err := s.count(); err != nil {
+			return p, err
+		}
+		if rows, more, err = s.waiting(at, f); err != nil {
+			return p, err
+		}
+		more = more || undrawn
+	}
+	p = page(rows, more)
+	for _, r := range rows {
+		if _, err := s.tx.Exec(`UPDATE deliveries SET state = 'seen', lease = ?, times = times + 1, token = ? WHERE agent = ? AND label = ? AND msg = ?`,
+			s.now+int64(LeaseTime), f.token, at.agent, at.label, r.n); err != nil {
+			return p, err
 		}
 		if r.state != conch.ReceiptSeen {
 			if err := s.note(r.n, conch.ReceiptSeen, "", at); err != nil {
-				return nil, err
+				return p, err
 			}
 		}
-		list = append(list, r.entry(at))
+		p.Messages = append(p.Messages, r.entry(at))
 	}
-	return list, nil
+	return p, nil
 }
 
 // row is a message in an inbox.
@@ -134,16 +249,20 @@ func (r row) entry(at target) conch.InboxEntry {
 	return e
 }
 
+// retaken is what the same request took before, its answer having been lost.
+func (s *step) retaken(at target, f filter) ([]row, bool, error) {
+	if f.token == "" {
+		return nil, false, nil
+	}
+	f.leased = true
+	return s.inbox(at, f, f.token)
+}
+
 // waiting reads an inbox in the order in which its messages were accepted, up
-// to what one answer may hold.
-func (s *step) waiting(at target, f filter) ([]row, error) {
-	if f.limit <= 0 || f.limit > maxFetch {
-		f.limit = maxFetch
-	}
-	until := s.now
-	if f.leased {
-		until = 1<<63 - 1
-	}
+// to what one answer may hold, and says whether there is more.
+func (s *step) waiting(at target, f filter) ([]row, bool, error) { return s.inbox(at, f, "") }
+
+func (s *step) inbox(at target, f filter, token string) (list []row, more bool, err error) {
 	rows, err := s.tx.Query(`
 		SELECT m.n, m.id, m.from_agent, m.from_session, m.role, m.text, m.in_reply_to, m.thread, m.auto, d.state, d.lease, d.times, m.sent_at, d.received_at
 		FROM deliveries d JOIN messages m ON m.n = d.msg
@@ -151,26 +270,27 @@ func (s *step) waiting(at target, f filter) ([]row, error) {
 			AND (?4 = '' OR m.from_agent = ?4) AND (?5 = '' OR m.from_session = ?5) AND (?6 = '' OR m.in_reply_to = ?6)
 			AND (?7 = 0 OR EXISTS (SELECT 1 FROM messages q JOIN deliveries a ON a.msg = q.n
 				WHERE q.id = m.in_reply_to AND q.from_agent = ?1 AND a.agent = m.from_agent AND a.label = m.from_session))
+			AND (?9 = '' OR d.token = ?9) AND d.msg > ?10
 		ORDER BY d.msg LIMIT ?8`,
-		at.agent, at.label, until, f.from.agent, f.from.label, f.inReplyTo, f.asked, f.limit)
+		at.agent, at.label, f.until(s.now), f.from.agent, f.from.label, f.inReplyTo, f.asked, f.most()+1, token, f.after)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer rows.Close()
-	var list []row
 	size := 0
 	for rows.Next() {
 		var r row
 		if err := rows.Scan(&r.n, &r.id, &r.fromAgent, &r.fromSession, &r.role, &r.text, &r.inReplyTo, &r.thread, &r.auto,
 			&r.state, &r.lease, &r.times, &r.sentAt, &r.receivedAt); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		if size += len(r.text); size > maxFetchBytes && len(list) > 0 {
+		if size += len(r.text); len(list) == f.most() || size > maxFetchBytes && len(list) > 0 {
+			more = true
 			break
 		}
 		list = append(list, r)
 	}
-	return list, rows.Err()
+	return list, more, rows.Err()
 }
 
 // Ack says that messages of an inbox are done with, all of them or, with an

@@ -22,12 +22,13 @@ type presence struct {
 
 // A holder is one reason for which a session is live.
 type holder struct {
-	n    int64
-	at   target
-	pid  proc.ID // PID 0: the connection alone counts
-	boot string
-	busy bool
-	cwd  string
+	n     int64
+	at    target
+	pid   proc.ID // PID 0: the connection alone counts
+	boot  string
+	busy  bool
+	looks bool // draws no mail that names no session: see hold
+	cwd   string
 	// claimed and harness say who may take the label back: the same harness session.
 	claimed bool
 	harness string
@@ -90,17 +91,28 @@ func (p *presence) claimedBeside(h *holder) bool {
 	return false
 }
 
-// labels is the set of an agent's live labels.
+// labels are an agent's live labels, and whether they draw mail that names none.
 func (p *presence) labels(agent string) map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	set := map[string]bool{}
-	for t := range p.by {
-		if t.agent == agent {
-			set[t.label] = true
+	for t, holders := range p.by {
+		if t.agent != agent {
+			continue
+		}
+		set[t.label] = false
+		for _, h := range holders {
+			set[t.label] = set[t.label] || !h.looks
 		}
 	}
 	return set
+}
+
+// draws makes a holder one that gets mail like any other.
+func (p *presence) draws(h *holder) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h.looks = false
 }
 
 // held reports whether a session has a holder.
@@ -132,9 +144,11 @@ func (p *presence) reap() bool {
 	return again
 }
 
-// hold is a presence for as long as one call lasts.
+// hold is a presence for as long as one call lasts. Mail to its label is stored,
+// not held. Mail to the agent would be bound to a session that is gone in a
+// moment: the call draws what it takes, in the step in which it takes it.
 func (m *Mail) hold(agent, label string) (h *holder, release func()) {
-	h = &holder{at: target{agent, label}, since: m.o.Clock.Wall(), gone: make(chan struct{})}
+	h = &holder{at: target{agent, label}, looks: true, since: m.o.Clock.Wall(), gone: make(chan struct{})}
 	m.here.add(h, anybody)
 	return h, func() { m.here.remove(h) }
 }

@@ -6,7 +6,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/conchsh/conch"
 )
@@ -15,6 +18,13 @@ import (
 type live struct {
 	label    string
 	priority int
+	looks    bool // is there, and draws no mail that names no session
+}
+
+// takers are those of an agent's live sessions that a message to the agent may
+// go to. Never its sender: who asks the agent asks somebody else.
+func takers(here []live, agent string, from target) []live {
+	return slices.DeleteFunc(slices.Clone(here), func(l live) bool { return l.looks || target{agent, l.label} == from })
 }
 
 // A decision is where a message goes now.
@@ -66,12 +76,12 @@ func (s *step) live(agent string) ([]live, error) {
 		return nil, nil
 	}
 	here := make([]live, 0, len(set))
-	for l := range set {
+	for l, draws := range set {
 		p, err := s.number(`SELECT coalesce(max(priority), 0) FROM labels WHERE agent = ? AND label = ?`, agent, l)
 		if err != nil {
 			return nil, err
 		}
-		here = append(here, live{l, int(p)})
+		here = append(here, live{l, int(p), !draws})
 	}
 	return here, nil
 }
@@ -147,6 +157,7 @@ type open struct {
 	status      conch.Receipt
 	spreadUntil int64
 	from        target
+	size        int // of the text
 }
 
 func (s *step) settle(agent string) error {
@@ -217,7 +228,7 @@ func (s *step) numbers(query string, args ...any) ([]int64, error) {
 }
 
 func (s *step) opened(agent string) ([]open, error) {
-	rows, err := s.tx.Query(`SELECT n, policy, status, spread_until, from_agent, from_session FROM messages WHERE open = 1 AND to_agent = ? ORDER BY n`, agent)
+	rows, err := s.tx.Query(`SELECT n, policy, status, spread_until, from_agent, from_session, octet_length(text) FROM messages WHERE open = 1 AND to_agent = ? ORDER BY n`, agent)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +236,7 @@ func (s *step) opened(agent string) ([]open, error) {
 	var list []open
 	for rows.Next() {
 		var o open
-		if err := rows.Scan(&o.n, &o.policy, &o.status, &o.spreadUntil, &o.from.agent, &o.from.label); err != nil {
+		if err := rows.Scan(&o.n, &o.policy, &o.status, &o.spreadUntil, &o.from.agent, &o.from.label, &o.size); err != nil {
 			return nil, err
 		}
 		list = append(list, o)
@@ -243,7 +254,7 @@ func (s *step) reconsider(agent string, o open, here []live) error {
 	if err != nil {
 		return err
 	}
-	d := route("", policy, here)
+	d := route("", policy, takers(here, agent, o.from))
 	switch {
 	case policy != conch.PolicyBroadcast && len(had) > 0, policy == conch.PolicyBroadcast && o.spreadUntil <= s.now && len(had) > 0:
 		// It has its recipients, and gets no more.
@@ -279,6 +290,61 @@ func (s *step) recipients(n int64, agent string) ([]string, error) {
 	return s.strings(`SELECT l.label FROM labels l CROSS JOIN deliveries d ON d.agent = l.agent AND d.label = l.label AND d.msg = ? WHERE l.agent = ?`, n, agent)
 }
 
+// reached is what became of a message in each inbox that has it.
+func (s *step) reached(n int64, agent string) ([]conch.Recipient, error) {
+	rows, err := s.tx.Query(`SELECT d.label, d.state, coalesce((SELECT max(r.at) FROM receipts r WHERE r.msg = d.msg AND r.agent = d.agent AND r.label = d.label), d.received_at)
+		FROM labels l CROSS JOIN deliveries d ON d.agent = l.agent AND d.label = l.label AND d.msg = ? WHERE l.agent = ?`, n, agent)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	list := []conch.Recipient{}
+	for rows.Next() {
+		var r conch.Recipient
+		var label string
+		var at int64
+		if err := rows.Scan(&label, &r.Status, &at); err != nil {
+			return nil, err
+		}
+		r.Session, r.At = target{agent, label}.String(), time.Unix(0, at).UTC()
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b conch.Recipient) int { return CompareLabels(a.Session, b.Session) })
+	return list, rows.Err()
+}
+
+// why says in words what a status leaves out: how many recipients are how far,
+// or, where a message failed, what the last receipt gives as its reason.
+func (s *step) why(n int64, status conch.Receipt, list []conch.Recipient) (reason string, err error) {
+	count := map[conch.Receipt]int{}
+	for _, r := range list {
+		count[r.Status]++
+	}
+	if len(count) > 1 {
+		var parts []string
+		for _, r := range slices.SortedFunc(maps.Keys(count), func(a, b conch.Receipt) int { return cmp.Compare(rank[b], rank[a]) }) {
+			word := string(r)
+			if r == conch.ReceiptExpired {
+				word = "expired unread"
+			}
+			of := ""
+			if len(parts) == 0 {
+				of = fmt.Sprintf(" of %d", len(list))
+			}
+			parts = append(parts, fmt.Sprintf("%d%s %s", count[r], of, word))
+		}
+		return strings.Join(parts, ", "), nil
+	}
+	switch status {
+	case conch.ReceiptRefused, conch.ReceiptExpired, conch.ReceiptFailed:
+		err = s.tx.Row(`SELECT reason FROM receipts WHERE msg = ? AND status = ? ORDER BY n DESC LIMIT 1`, n, status).Scan(&reason)
+		if errors.Is(err, sql.ErrNoRows) {
+			err = nil
+		}
+	}
+	return reason, err
+}
+
 func (s *step) closeMessage(n int64) error {
 	_, err := s.tx.Exec(`UPDATE messages SET open = 0 WHERE n = ?`, n)
 	return err
@@ -305,7 +371,7 @@ func (s *step) receipt(n int64, status conch.Receipt, reason string, about targe
 	return err
 }
 
-// rank orders what can happen to a message; what is further is its status.
+// rank orders what can happen to a message in an inbox.
 var rank = map[conch.Receipt]int{
 	conch.ReceiptQueued: 0, conch.ReceiptSent: 1, conch.ReceiptHeld: 2, conch.ReceiptStored: 3, conch.ReceiptOffered: 4,
 	conch.ReceiptRefused: 5, conch.ReceiptExpired: 5, conch.ReceiptFailed: 5, conch.ReceiptSeen: 6, conch.ReceiptDone: 7,
@@ -323,16 +389,28 @@ func (s *step) note(n int64, status conch.Receipt, reason string, about target) 
 	return s.advance(n, status)
 }
 
-// advance moves a message's status on, if that is further than any recipient
-// was, and has its sender told.
+// advance moves a message's status on and has its sender told. Of several
+// recipients the one that is least far counts: done is when all are.
 func (s *step) advance(n int64, status conch.Receipt) error {
 	var was conch.Receipt
-	var from target
-	if err := s.tx.Row(`SELECT status, from_agent, from_session FROM messages WHERE n = ?`, n).Scan(&was, &from.agent, &from.label); err != nil {
+	var from, to target
+	if err := s.tx.Row(`SELECT status, from_agent, from_session, to_agent, to_session FROM messages WHERE n = ?`, n).
+		Scan(&was, &from.agent, &from.label, &to.agent, &to.label); err != nil {
 		return err
 	}
 	s.concern(from.agent, from.label)
-	if rank[status] <= rank[was] {
+	further := rank[status] > rank[was]
+	if to.label == "" {
+		list, err := s.reached(n, to.agent)
+		if err != nil {
+			return err
+		}
+		if len(list) > 0 {
+			status = slices.MinFunc(list, func(a, b conch.Recipient) int { return cmp.Compare(rank[a.Status], rank[b.Status]) }).Status
+			further = status != was // or back: a broadcast reached one more
+		}
+	}
+	if !further {
 		return nil
 	}
 	_, err := s.tx.Exec(`UPDATE messages SET status = ? WHERE n = ?`, status, n)

@@ -96,20 +96,21 @@ type model struct {
 	known    map[string]bool
 	priority map[string]int
 	policy   map[string]string
-	inbox    map[string][]string // agent/label: ids in order
-	held     []*modelMessage     // to an agent, nobody there
+	inbox    map[string][]string          // agent/label: ids in order
+	got      map[string]map[string]string // id, agent/label: how far it is there
+	held     []*modelMessage              // to an agent, nobody there
 	state    map[string]string
 	order    []string // ids as accepted
 }
 
 type modelMessage struct {
-	id, to, label, policy string
-	spread                bool
-	given                 map[string]bool
+	id, from, to, label, policy string
+	spread                      bool
+	given                       map[string]bool
 }
 
 func newModel() *model {
-	return &model{map[string]bool{}, map[string]bool{}, map[string]int{}, map[string]string{}, map[string][]string{}, nil, map[string]string{}, nil}
+	return &model{map[string]bool{}, map[string]bool{}, map[string]int{}, map[string]string{}, map[string][]string{}, map[string]map[string]string{}, nil, map[string]string{}, nil}
 }
 
 func (m *model) liveOf(agent string) (list []string) {
@@ -133,27 +134,43 @@ func (m *model) liveOf(agent string) (list []string) {
 }
 
 // put keeps an inbox in the order of acceptance.
-func (m *model) put(name, id string) {
+func (m *model) put(name, id, state string) {
+	if m.got[id] == nil {
+		m.got[id] = map[string]string{}
+	}
+	m.got[id][name] = state
 	m.inbox[name] = append(m.inbox[name], id)
 	sort.Slice(m.inbox[name], func(i, j int) bool {
 		return slices.Index(m.order, m.inbox[name][i]) < slices.Index(m.order, m.inbox[name][j])
 	})
 }
 
+// status is the least far of its recipients', or its own if it has none.
+func (m *model) status(id string) string {
+	for _, state := range []string{"held", "stored", "done"} {
+		for _, s := range m.got[id] {
+			if s == state {
+				return state
+			}
+		}
+	}
+	return m.state[id]
+}
+
 // send gives the error's kind, or "".
 func (m *model) send(id, from, agent, label, policy string) string {
-	m2 := &modelMessage{id: id, to: agent, label: label, policy: policy, given: map[string]bool{}}
+	m2 := &modelMessage{id: id, from: from, to: agent, label: label, policy: policy, given: map[string]bool{}}
 	if label != "" {
 		if !m.known[agent+"/"+label] && from != agent+"/"+label {
 			return "label_not_found"
 		}
 		m.known[from] = true
 		m.order = append(m.order, id)
-		m.put(agent+"/"+label, id)
-		m.state[id] = "held"
-		if m.live[agent+"/"+label] {
-			m.state[id] = "stored"
+		state := "held"
+		if m.live[agent+"/"+label] || from == agent+"/"+label {
+			state = "stored"
 		}
+		m.put(agent+"/"+label, id, state)
 		return ""
 	}
 	if p := cmp.Or(policy, m.policy[agent], "primary"); p == "drop" {
@@ -171,15 +188,15 @@ func (m *model) send(id, from, agent, label, policy string) string {
 func (m *model) look() {
 	for name, ids := range m.inbox {
 		for _, id := range ids {
-			if m.live[name] && m.state[id] == "held" {
-				m.state[id] = "stored"
+			if m.live[name] && m.got[id][name] == "held" {
+				m.got[id][name] = "stored"
 			}
 		}
 	}
 	var still []*modelMessage
 	for _, w := range m.held {
 		p := cmp.Or(w.policy, m.policy[w.to], "primary")
-		here := m.liveOf(w.to)
+		here := slices.DeleteFunc(m.liveOf(w.to), func(l string) bool { return w.to+"/"+l == w.from })
 		keep := true
 		switch {
 		case len(w.given) > 0 && p != "broadcast":
@@ -192,10 +209,7 @@ func (m *model) look() {
 			for _, l := range here {
 				if !w.given[l] {
 					w.given[l] = true
-					m.put(w.to+"/"+l, w.id)
-					if m.state[w.id] == "held" {
-						m.state[w.id] = "stored"
-					}
+					m.put(w.to+"/"+l, w.id, "stored")
 				}
 			}
 		default:
@@ -205,8 +219,7 @@ func (m *model) look() {
 					best = l
 				}
 			}
-			m.put(w.to+"/"+best, w.id)
-			m.state[w.id] = "stored"
+			m.put(w.to+"/"+best, w.id, "stored")
 			keep = false
 		}
 		if keep {
@@ -284,7 +297,7 @@ func routeAtRandom(t *testing.T, seed uint64) {
 				}
 			}
 			for _, id := range got {
-				m.state[id] = "done"
+				m.got[id][n] = "done"
 			}
 			delete(m.inbox, n)
 			if !was {
@@ -311,8 +324,8 @@ func routeAtRandom(t *testing.T, seed uint64) {
 		if err != nil {
 			r, err = o.Receipts(t.Context(), "bob", id)
 		}
-		if err != nil || string(r.Status) != m.state[id] {
-			t.Errorf("%s is %s (%v), the model says %s", id, r.Status, err, m.state[id])
+		if err != nil || string(r.Status) != m.status(id) {
+			t.Errorf("%s is %s (%v), the model says %s", id, r.Status, err, m.status(id))
 		}
 	}
 }

@@ -2,13 +2,14 @@ package mail
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
 	"github.com/conchsh/conch"
 )
 
-const foundColumns = `m.id, m.from_agent, m.from_session, m.to_agent, m.to_session, m.text, m.in_reply_to, m.thread, m.status, m.sent_at`
+const foundColumns = `m.n, m.id, m.from_agent, m.from_session, m.to_agent, m.to_session, m.text, m.in_reply_to, m.thread, m.status, m.sent_at`
 
 // Search finds an agent's own mail, sent and received, that has all words of
 // text; the newest first.
@@ -91,11 +92,12 @@ func (m *Mail) found(ctx context.Context, query string, args ...any) ([]conch.Fo
 			return err
 		}
 		defer rows.Close()
+		var numbers []int64
 		size := 0
 		for rows.Next() {
 			var f conch.FoundMessage
-			var at int64
-			if err := rows.Scan(&f.ID, &f.From, &f.FromSession, &f.To, &f.ToSession, &f.Text, &f.InReplyTo, &f.Thread, &f.Status, &at); err != nil {
+			var n, at int64
+			if err := rows.Scan(&n, &f.ID, &f.From, &f.FromSession, &f.To, &f.ToSession, &f.Text, &f.InReplyTo, &f.Thread, &f.Status, &at); err != nil {
 				return err
 			}
 			if size += len(f.Text); size > maxFetchBytes && len(list) > 0 {
@@ -103,8 +105,21 @@ func (m *Mail) found(ctx context.Context, query string, args ...any) ([]conch.Fo
 			}
 			f.SentAt = time.Unix(0, at).UTC()
 			list = append(list, f)
+			numbers = append(numbers, n)
 		}
-		return rows.Err()
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			return err
+		}
+		for i, n := range numbers {
+			f := &list[i]
+			if f.Recipients, err = s.reached(n, f.To); err != nil {
+				return err
+			}
+			if f.Reason, err = s.why(n, f.Status, f.Recipients); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return list, err
 }

@@ -20,7 +20,8 @@ const maxExpiry = 100 * 365 * 24 * time.Hour
 // message is on disk, in the inbox it is for or held. The same id with the same
 // content is the same message; with other content it is refused.
 //
-// Sending is no presence: who is there only to send is not there to receive.
+// Sending is no presence: who is there only to send is not there to receive,
+// but for what it sends to itself. Mail to an agent never goes to its sender.
 func (m *Mail) Send(ctx context.Context, r conch.SendRequest) (sent conch.SentMessage, err error) {
 	if err := m.checkSend(&r); err != nil {
 		return sent, err
@@ -167,7 +168,8 @@ func (s *step) routed(r conch.SendRequest, to target) (d decision, open bool, er
 			return d, false, err
 		}
 		var here []live // the others do not matter
-		if s.running[to.String()] || s.m.here.held(to) {
+		// Who writes to itself is there.
+		if s.running[to.String()] || s.m.here.held(to) || to == (target{r.Agent, r.Session}) {
 			here = []live{{label: to.label}}
 		}
 		return route(to.label, "", here), false, nil
@@ -180,7 +182,7 @@ func (s *step) routed(r conch.SendRequest, to target) (d decision, open bool, er
 	if err != nil {
 		return d, false, err
 	}
-	if d = route("", policy, here); d.refuse {
+	if d = route("", policy, takers(here, to.agent, target{r.Agent, r.Session})); d.refuse {
 		return d, false, conch.Errorf(conch.MessageRefused, "agent %s takes no mail that names no session (policy drop); nothing was sent", to.agent).
 			Hint("send to one of its sessions: %s/LABEL", to.agent)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,15 +44,19 @@ func (b *bell) ring(keys map[string]bool) {
 
 // Await gives the next message of an inbox that r asks for, now if it is there
 // and else when it comes. Nil: the time is up. What it gives is leased, as by
-// Fetch; a reply that was asked for by its id is given even if it is leased.
+// Fetch, and what is leased is not given, but to the same request (r.Token).
 func (m *Mail) Await(ctx context.Context, r conch.AwaitRequest) (*conch.InboxEntry, error) {
 	if err := m.exists(ctx, r.Agent, r.Session); err != nil {
 		return nil, err
 	}
-	f := filter{inReplyTo: r.InReplyTo, leased: r.InReplyTo != "", limit: 1}
+	f := filter{inReplyTo: r.InReplyTo, limit: 1, token: r.Token}
 	if r.From != "" {
 		var err error
 		if f.from, err = m.resolve(r.Agent, r.From); err != nil {
+			return nil, err
+		}
+		// Of a label that never was nothing will come.
+		if err := m.Reaches(ctx, r.Agent, r.From); err != nil {
 			return nil, err
 		}
 	}
@@ -60,12 +65,22 @@ func (m *Mail) Await(ctx context.Context, r conch.AwaitRequest) (*conch.InboxEnt
 			return nil, err
 		}
 	}
+	if err := checkToken(r.Token); err != nil {
+		return nil, err
+	}
 	if r.TimeoutMS < 0 {
 		return nil, conch.Errorf(conch.InvalidRequest, "a time limit of %d ms", r.TimeoutMS)
 	}
-	_, release := m.hold(r.Agent, r.Session)
+	h, release := m.hold(r.Agent, r.Session)
 	defer release()
-	return m.await(ctx, target{r.Agent, r.Session}, f, limit(r.TimeoutMS))
+	return m.await(ctx, h, f, limit(r.TimeoutMS), nil)
+}
+
+func checkToken(t string) error {
+	if len(t) > 100 {
+		return conch.Errorf(conch.InvalidRequest, "the token has %d bytes, more than 100", len(t))
+	}
+	return nil
 }
 
 // limit is a timeout in milliseconds as a channel; nil: none.
@@ -76,15 +91,29 @@ func limit(ms int64) <-chan time.Time {
 	return time.After(time.Duration(min(ms, maxExpiry.Milliseconds())) * time.Millisecond)
 }
 
-// await looks, and waits for what may have changed, until there is something.
-func (m *Mail) await(ctx context.Context, at target, f filter, late <-chan time.Time) (*conch.InboxEntry, error) {
+// await looks, and waits for what may have changed, until there is something or
+// over, if there is one, says that nothing will come.
+func (m *Mail) await(ctx context.Context, h *holder, f filter, late <-chan time.Time, over func(*step) (bool, error)) (*conch.InboxEntry, error) {
+	at := h.at
 	for {
 		changed := m.bell.listen(at.String())
-		var found []conch.InboxEntry
+		var found conch.InboxPage
 		var lease, now int64
+		end := false
 		err := m.write(ctx, m.others(ctx, at.agent), func(s *step) (err error) {
-			if found, err = s.take(at, f); err != nil || len(found) > 0 {
+			if found, err = s.take(at, f); err != nil {
 				return err
+			}
+			if over != nil {
+				if end, err = over(s); err != nil {
+					return err
+				}
+			}
+			if len(found.Messages) > 0 {
+				return nil
+			}
+			if !f.choosy() {
+				m.here.draws(h) // what comes next is what it waits for
 			}
 			// A lease that ends brings a message back, and rings no bell.
 			now = s.now
@@ -94,8 +123,11 @@ func (m *Mail) await(ctx context.Context, at target, f filter, late <-chan time.
 		if err != nil {
 			return nil, err
 		}
-		if len(found) > 0 {
-			return &found[0], nil
+		if len(found.Messages) > 0 {
+			return &found.Messages[0], nil
+		}
+		if end {
+			return nil, nil
 		}
 		var again <-chan time.Time
 		if lease > 0 {
@@ -116,26 +148,59 @@ func (m *Mail) await(ctx context.Context, at target, f filter, late <-chan time.
 
 // Ask sends a message and waits for the reply to it from a session that got it.
 // A reply that comes later is in the inbox like any other. Asking again under
-// the same id goes on waiting.
-func (m *Mail) Ask(ctx context.Context, r conch.SendRequest, timeoutMS int64) (asked conch.Asked, err error) {
-	if timeoutMS < 0 {
-		return asked, conch.Errorf(conch.InvalidRequest, "a time limit of %d ms", timeoutMS)
+// the same id goes on waiting. It ends without a reply when the time is up, and
+// when nobody is left who could answer.
+func (m *Mail) Ask(ctx context.Context, r conch.AskRequest) (asked conch.Asked, err error) {
+	if r.TimeoutMS < 0 {
+		return asked, conch.Errorf(conch.InvalidRequest, "a time limit of %d ms", r.TimeoutMS)
 	}
-	late := limit(timeoutMS)
-	sent, err := m.Send(ctx, r)
+	if err := checkToken(r.Token); err != nil {
+		return asked, err
+	}
+	late := limit(r.TimeoutMS)
+	sent, err := m.Send(ctx, r.SendRequest)
 	if err != nil {
 		return asked, err
 	}
-	asked.Sent.ID, asked.Sent.To, asked.Sent.ToSession = sent.ID, sent.To, sent.ToSession
-	_, release := m.hold(r.Agent, r.Session)
+	h, release := m.hold(r.Agent, r.Session)
 	defer release()
-	// The reply may have been fetched by another call of this session already.
-	asked.Reply, err = m.await(ctx, target{r.Agent, r.Session}, filter{inReplyTo: sent.ID, asked: true, leased: true, limit: 1}, late)
-	asked.TimedOut = err == nil && asked.Reply == nil
-	if asked.Reply != nil && asked.Sent.ToSession == nil {
-		asked.Sent.ToSession = asked.Reply.FromSession
+	ended := false
+	asked.Reply, err = m.await(ctx, h, filter{inReplyTo: sent.ID, asked: true, limit: 1, token: r.Token}, late, func(s *step) (bool, error) {
+		asked.Sent, ended, err = s.question(r.Agent, sent.ID)
+		return ended, err
+	})
+	if err != nil {
+		return asked, err
 	}
-	return asked, err
+	asked.TimedOut = asked.Reply == nil && !ended
+	return asked, nil
+}
+
+// question is what became of a message that somebody waits for the answer to,
+// and whether nobody is left who could give it.
+func (s *step) question(agent, id string) (q conch.AskedMessage, ended bool, err error) {
+	var n int64
+	if err := s.tx.Row(`SELECT n FROM messages WHERE id = ? AND from_agent = ?`, id, agent).Scan(&n); err != nil {
+		return q, false, err
+	}
+	sent, err := s.sent(n)
+	if err != nil {
+		return q, false, err
+	}
+	list, err := s.reached(n, sent.To)
+	if err != nil {
+		return q, false, err
+	}
+	q = conch.AskedMessage{ID: id, To: sent.To, ToSession: sent.ToSession, Status: sent.Status}
+	q.Reason, err = s.why(n, sent.Status, list)
+	switch sent.Status {
+	case conch.ReceiptRefused, conch.ReceiptExpired, conch.ReceiptFailed:
+		// One of several may have seen it in time.
+		ended = !slices.ContainsFunc(list, func(r conch.Recipient) bool {
+			return r.Status == conch.ReceiptSeen || r.Status == conch.ReceiptDone
+		})
+	}
+	return q, ended, err
 }
 
 // Receipts is all that became of a message, for an agent that sent or got it.
@@ -159,12 +224,19 @@ func (m *Mail) Receipts(ctx context.Context, agent, id string) (r conch.Receipts
 func (s *step) receipts(agent, id string) (conch.Receipts, error) {
 	r := conch.Receipts{ID: id, History: []conch.ReceiptEntry{}}
 	var n int64
-	err := s.tx.Row(`SELECT n, status FROM messages WHERE id = ?1 AND (from_agent = ?2 OR to_agent = ?2) ORDER BY from_agent = ?2 DESC LIMIT 1`, id, agent).Scan(&n, &r.Status)
+	var to string
+	err := s.tx.Row(`SELECT n, status, to_agent FROM messages WHERE id = ?1 AND (from_agent = ?2 OR to_agent = ?2) ORDER BY from_agent = ?2 DESC LIMIT 1`, id, agent).Scan(&n, &r.Status, &to)
 	if errors.Is(err, sql.ErrNoRows) {
 		return r, conch.Errorf(conch.MessageNotFound, "agent %s has neither sent nor got a message %s", agent, id).
 			Hint("conch send prints ids; --agent names another agent")
 	}
 	if err != nil {
+		return r, err
+	}
+	if r.Recipients, err = s.reached(n, to); err != nil {
+		return r, err
+	}
+	if r.Reason, err = s.why(n, r.Status, r.Recipients); err != nil {
 		return r, err
 	}
 	rows, err := s.tx.Query(`SELECT status, at, reason, agent, label FROM receipts WHERE msg = ? ORDER BY n`, n)

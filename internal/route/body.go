@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -61,14 +62,41 @@ func Strict(b []byte, v any) error {
 	err := d.Decode(v)
 	if err == nil {
 		if _, err = d.Token(); err == io.EOF {
-			return nil
+			return exact(b, reflect.TypeOf(v).Elem())
 		}
 		err = errors.New("more than one JSON value")
 	}
 	if err == io.EOF {
 		err = errors.New("it is empty")
 	}
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		err = misfit(e)
+	}
 	return conch.Errorf(conch.InvalidRequest, "request body: %s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// misfit says in JSON's words what Go's say of a value of the wrong type.
+func misfit(e *json.UnmarshalTypeError) error {
+	want := "an object"
+	switch e.Type.Kind() {
+	case reflect.String:
+		want = "a string"
+	case reflect.Bool:
+		want = "true or false"
+	case reflect.Slice, reflect.Array:
+		want = "a list"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		want = "a whole number within limits"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		want = "a whole number within limits, not below 0"
+	case reflect.Float32, reflect.Float64:
+		want = "a number"
+	}
+	what := e.Field
+	if what == "" {
+		what = "it"
+	}
+	return fmt.Errorf("%s is not %s (given: %.40s)", what, want, e.Value)
 }
 
 // Required refuses an object that lacks a field it must have. Fields that came

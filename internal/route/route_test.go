@@ -169,9 +169,9 @@ func TestDecode(t *testing.T) {
 		{`{"label":null}`, "label is missing", false},
 		{`null`, "not an object", false},
 		{`{"label":"a","lable":1}`, `unknown field "lable"`, false},
-		{`{"label":1}`, "cannot unmarshal number", false},
+		{`{"label":1}`, "label is not a string", false},
 		{`{"label":"a"}{}`, "more than one", false},
-		{`[]`, "cannot unmarshal array", false},
+		{`[]`, "it is not an object", false},
 		{`{"label":"` + strings.Repeat("a", 1000) + `"}`, "larger than 500", false},
 	} {
 		r := httptest.NewRequest("POST", "/", strings.NewReader(c.body))

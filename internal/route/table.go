@@ -90,7 +90,7 @@ func mail() []Route {
 			Detail: "It is on disk when this answers. The same id with the same content is the same message.",
 			Body:   conch.SendRequest{}, MaxBody: MaxMail, Answer: conch.SentMessage{}, Errors: with(conch.MessageConflict, conch.MessageRefused)},
 		{Name: "inbox", Method: post, Path: "/v1/mail/inbox", Summary: "Fetch a session's messages and lease them for 120 s, or with peek only look.",
-			Body: conch.InboxRequest{}, MaxBody: MaxMail, Answer: []conch.InboxEntry{}, Errors: who},
+			Body: conch.InboxRequest{}, MaxBody: MaxMail, Answer: conch.InboxPage{}, Errors: who},
 		{Name: "ack", Method: post, Path: "/v1/mail/ack", Summary: "Be done with messages of a session's inbox.",
 			Body: conch.AckRequest{}, MaxBody: MaxMail, Answer: conch.Acked{}, Errors: with(found)},
 		{Name: "reply", Method: post, Path: "/v1/mail/reply/{message}", Summary: "Answer a message of a session's inbox, and be done with it.",

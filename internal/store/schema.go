@@ -145,6 +145,11 @@ CREATE TABLE contacts (
 	PRIMARY KEY (agent, address)
 ) WITHOUT ROWID;
 `,
+	// 4: which request fetched a message, so that the same one, sent again over
+	// another connection, gets it again in spite of the lease.
+	`
+ALTER TABLE deliveries ADD COLUMN token TEXT NOT NULL DEFAULT '';
+`,
 }
 
 // migrate brings the file up to date, each step in a transaction of its own.

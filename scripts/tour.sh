@@ -82,6 +82,6 @@ To try next (the daemon goes on; $bin is the program):
   bin/conch exec -s build make        another one, side by side
   bin/conch exec --jsonl 'seq 3'      events as they come
   bin/conch doctor                    is this machine fit for conch?
-  bin/conch help                      all verbs; README.md has ten examples
+  bin/conch help                      all verbs; README.md has examples
 To stop: bin/conch down (sessions go on) or bin/conch down --all (everything ends).
 END

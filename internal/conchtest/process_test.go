@@ -684,14 +684,16 @@ func TestRunReview(t *testing.T) {
 	h.Exec("ign", "set -v")
 	h.Exec("ign", "set -x")
 	id = run(h, "-s", "ign", "trap -p; echo up; read x")
-	waited(h, 0, id, "--log", "up")
+	waited(h, 0, id, "--log", "^.*read x$", "--stream", "stderr")
+	waited(h, 0, id, "--log", "^up$", "--stream", "stdout")
 	h.OK("kill", "--signal", "HUP", id)
 	if p := ps(h, id); p.Status != conch.ProcessRunning {
 		t.Errorf("%+v", p)
 	}
-	if o := h.Conch("logs", id); o.Stdout != "trap -- '' SIGHUP\nup\n" || o.Stderr != "trap -p; echo up; read x\n+ trap -p\n+ echo up\n+ read x\n" {
-		t.Errorf("%v", o)
-	}
+	Until(t, Limit, "all it says is there", func() bool {
+		o := h.Conch("logs", id)
+		return o.Stdout == "trap -- '' SIGHUP\nup\n" && o.Stderr == "trap -p; echo up; read x\n+ trap -p\n+ echo up\n+ read x\n"
+	})
 	h.OK("kill", id)
 	// The last write, sent again after the end.
 	id = run(h, "cat")

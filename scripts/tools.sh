@@ -11,7 +11,8 @@ has ps procps
 has vi vim-tiny
 has less less
 has setsid util-linux
-has python3 python3-minimal
+# The small package of it has no http.server, which the tests wait for.
+python3 -c 'import http.server' >/dev/null 2>&1 || need="$need python3"
 has tmux tmux
 has curl curl
 has git git

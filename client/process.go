@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -243,18 +242,17 @@ func (l *Logs) Next() (Event, error) {
 			e.Kind = Stderr
 		case tape.Exit:
 			l.done = true
-			r := new(conch.Result)
-			if err := json.Unmarshal(f.Data, r); err != nil {
-				return Event{}, conch.Errorf(conch.Internal, "unreadable end of %s: %v", l.id, err)
+			r, err := exitOf(f)
+			if err != nil {
+				return Event{}, err
 			}
-			e.Kind, e.Data, e.Result = Exited, nil, whole(r)
+			e.Kind, e.Data, e.Result = Exited, nil, r
 		case tape.Note:
-			var b conch.ErrorBody
-			if json.Unmarshal(f.Data, &b) != nil || b.Error.Code == "" {
-				continue
+			if err := noteOf(f); err != nil {
+				l.done = true
+				return Event{}, err
 			}
-			l.done = true
-			return Event{}, b.Err()
+			continue
 		default:
 			continue
 		}

@@ -15,8 +15,12 @@ import (
 // decodeMail is decode for a body that may hold a message.
 func decodeMail(r *http.Request, v any) error { return route.Decode(nil, r, route.MaxMail, false, v) }
 
-// sender gives a request that names no agent or session the default ones.
-func (s *server) sender(agent, session *string) error {
+// take reads a session's request, of which agent and session are fields. One that
+// names neither means the default ones.
+func (s *server) take(r *http.Request, q any, agent, session *string) error {
+	if err := decodeMail(r, q); err != nil {
+		return err
+	}
 	if *session == "" {
 		*session = conch.DefaultLabel
 	}
@@ -31,10 +35,7 @@ func (s *server) agent(r *http.Request) (string, error) {
 
 func (s *server) send(r *http.Request) (any, error) {
 	var q conch.SendRequest
-	if err := decodeMail(r, &q); err != nil {
-		return nil, err
-	}
-	if err := s.sender(&q.Agent, &q.Session); err != nil {
+	if err := s.take(r, &q, &q.Agent, &q.Session); err != nil {
 		return nil, err
 	}
 	if err := s.h.NeedSender(q.Agent); err != nil {
@@ -45,10 +46,7 @@ func (s *server) send(r *http.Request) (any, error) {
 
 func (s *server) inbox(r *http.Request) (any, error) {
 	var q conch.InboxRequest
-	if err := decodeMail(r, &q); err != nil {
-		return nil, err
-	}
-	if err := s.sender(&q.Agent, &q.Session); err != nil {
+	if err := s.take(r, &q, &q.Agent, &q.Session); err != nil {
 		return nil, err
 	}
 	if q.Peek {
@@ -62,10 +60,7 @@ func (s *server) inbox(r *http.Request) (any, error) {
 
 func (s *server) ack(r *http.Request) (any, error) {
 	var q conch.AckRequest
-	if err := decodeMail(r, &q); err != nil {
-		return nil, err
-	}
-	if err := s.sender(&q.Agent, &q.Session); err != nil {
+	if err := s.take(r, &q, &q.Agent, &q.Session); err != nil {
 		return nil, err
 	}
 	return conch.Acked{OK: true}, s.h.Mail.Ack(r.Context(), q.Agent, q.Session, q.IDs)
@@ -73,10 +68,7 @@ func (s *server) ack(r *http.Request) (any, error) {
 
 func (s *server) reply(r *http.Request) (any, error) {
 	var q conch.ReplyRequest
-	if err := decodeMail(r, &q); err != nil {
-		return nil, err
-	}
-	if err := s.sender(&q.Agent, &q.Session); err != nil {
+	if err := s.take(r, &q, &q.Agent, &q.Session); err != nil {
 		return nil, err
 	}
 	if err := s.h.NeedSender(q.Agent); err != nil {
@@ -89,10 +81,7 @@ func (s *server) reply(r *http.Request) (any, error) {
 
 func (s *server) ask(r *http.Request) (any, error) {
 	var q conch.AskRequest
-	if err := decodeMail(r, &q); err != nil {
-		return nil, err
-	}
-	if err := s.sender(&q.Agent, &q.Session); err != nil {
+	if err := s.take(r, &q, &q.Agent, &q.Session); err != nil {
 		return nil, err
 	}
 	if err := s.h.NeedSender(q.Agent); err != nil {
@@ -103,10 +92,7 @@ func (s *server) ask(r *http.Request) (any, error) {
 
 func (s *server) await(r *http.Request) (any, error) {
 	var q conch.AwaitRequest
-	if err := decodeMail(r, &q); err != nil {
-		return nil, err
-	}
-	if err := s.sender(&q.Agent, &q.Session); err != nil {
+	if err := s.take(r, &q, &q.Agent, &q.Session); err != nil {
 		return nil, err
 	}
 	return s.h.Mail.Await(r.Context(), q)
@@ -175,10 +161,7 @@ func (s *server) setPolicy(r *http.Request) (any, error) {
 
 func (s *server) setPriority(r *http.Request) (any, error) {
 	var q conch.PriorityRequest
-	if err := decodeMail(r, &q); err != nil {
-		return nil, err
-	}
-	if err := s.sender(&q.Agent, &q.Session); err != nil {
+	if err := s.take(r, &q, &q.Agent, &q.Session); err != nil {
 		return nil, err
 	}
 	return q, s.h.Mail.SetPriority(r.Context(), q.Agent, q.Session, q.Priority)

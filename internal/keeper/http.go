@@ -153,28 +153,42 @@ func decodeExec(w http.ResponseWriter, r *http.Request) (conch.ExecRequest, erro
 		}
 	}
 	q := body.ExecRequest
-	switch body.Encoding {
-	case "", "utf-8":
-	case "base64":
-		text := []*string{&q.Command, &q.Cwd}
-		for _, p := range text {
-			raw, err := base64.StdEncoding.DecodeString(*p)
-			if err != nil {
-				return q, conch.Errorf(conch.InvalidRequest, "bad base64: %v", err)
-			}
-			*p = string(raw)
-		}
-		for name, v := range q.Env {
-			raw, err := base64.StdEncoding.DecodeString(v)
-			if err != nil {
-				return q, conch.Errorf(conch.InvalidRequest, "bad base64 in env %s: %v", name, err)
-			}
-			q.Env[name] = string(raw)
-		}
-	default:
-		return q, conch.Errorf(conch.InvalidRequest, "unknown encoding %q", body.Encoding)
+	if err := decodeText(body.Encoding, &q.Command, &q.Cwd, q.Env); err != nil {
+		return q, err
 	}
 	return q, checkExec(&q)
+}
+
+// decodeText undoes the base64 that carries bytes JSON cannot.
+func decodeText(encoding string, command, cwd *string, env map[string]string) error {
+	switch encoding {
+	case "", "utf-8":
+		return nil
+	case "base64":
+	default:
+		return conch.Errorf(conch.InvalidRequest, "unknown encoding %q", encoding).Hint("utf-8 or base64")
+	}
+	plain := func(s string) (string, error) {
+		b, err := base64.StdEncoding.DecodeString(s)
+		if err != nil {
+			return "", conch.Errorf(conch.InvalidRequest, "bad base64: %v", err)
+		}
+		return string(b), nil
+	}
+	for _, p := range []*string{command, cwd} {
+		var err error
+		if *p, err = plain(*p); err != nil {
+			return err
+		}
+	}
+	for name, v := range env {
+		text, err := plain(v)
+		if err != nil {
+			return conch.Errorf(conch.InvalidRequest, "env %s: %v", name, err)
+		}
+		env[name] = text
+	}
+	return nil
 }
 
 func checkExec(q *conch.ExecRequest) error {

@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -90,37 +89,6 @@ func (k *Keeper) postRun(w http.ResponseWriter, r *http.Request) {
 	var out conch.Process
 	k.do(func() { out = k.describeProcess(p.entry) })
 	sendJSON(w, out)
-}
-
-// decodeText undoes the base64 that carries bytes JSON cannot.
-func decodeText(encoding string, command, cwd *string, env map[string]string) error {
-	switch encoding {
-	case "", "utf-8":
-		return nil
-	case "base64":
-	default:
-		return conch.Errorf(conch.InvalidRequest, "unknown encoding %q", encoding).Hint("utf-8 or base64")
-	}
-	plain := func(s string) (string, error) {
-		b, err := base64.StdEncoding.DecodeString(s)
-		if err != nil {
-			return "", conch.Errorf(conch.InvalidRequest, "bad base64: %v", err)
-		}
-		return string(b), nil
-	}
-	for _, p := range []*string{command, cwd} {
-		var err error
-		if *p, err = plain(*p); err != nil {
-			return err
-		}
-	}
-	for name, v := range env {
-		var err error
-		if env[name], err = plain(v); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func decodeRun(w http.ResponseWriter, r *http.Request) (conch.RunRequest, error) {

@@ -96,8 +96,13 @@ func (c *Client) Reply(ctx context.Context, session, id string, m conch.SendRequ
 // given out again in that time, and then again, marked as repeated, unless Ack or
 // Reply was called. What is left waits for the next call.
 func (c *Client) Inbox(ctx context.Context, session string, limit int) ([]conch.InboxEntry, error) {
-	p, err := c.inbox(ctx, session, conch.InboxRequest{Limit: limit})
+	p, err := c.InboxPage(ctx, session, limit)
 	return p.Messages, err
+}
+
+// InboxPage is Inbox, and says whether there is more.
+func (c *Client) InboxPage(ctx context.Context, session string, limit int) (conch.InboxPage, error) {
+	return c.inbox(ctx, session, conch.InboxRequest{Limit: limit})
 }
 
 // Peek shows a session's inbox, what is leased included, and leases nothing. It

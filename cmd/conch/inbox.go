@@ -31,13 +31,19 @@ them. --peek shows all, leased ones too, and leases nothing.`,
 				return conch.Errorf(conch.InvalidRequest, "-n %d is not a number of messages", limit)
 			}
 			c := a.client(client.Options{})
-			get := c.Inbox
+			var page conch.InboxPage
+			var err error
 			if peek {
-				get = c.Peek
+				page.Messages, err = c.Peek(cmd.Context(), session, limit)
+			} else {
+				page, err = c.InboxPage(cmd.Context(), session, limit)
 			}
-			list, err := get(cmd.Context(), session, limit)
 			if err != nil {
 				return err
+			}
+			list := page.Messages
+			if page.More && limit == 0 {
+				defer fmt.Fprintf(os.Stderr, "conch: these are %d messages, and more wait: fetch again for the next\n", len(list))
 			}
 			if asJSON {
 				return printJSON(os.Stdout, list)

@@ -76,6 +76,8 @@ type Imported struct {
 	Label       string `json:"label"`
 	StdoutBytes int64  `json:"stdout_bytes"`
 	StderrBytes int64  `json:"stderr_bytes"`
+	// UnlabelledBytes is what lines without a label have: kept, and in neither stream.
+	UnlabelledBytes int64 `json:"unlabelled_bytes"`
 }
 
 // VersionInfo says what a daemon is.

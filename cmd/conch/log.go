@@ -115,6 +115,9 @@ printed. log export gives it back.`,
 				return err
 			}
 			fmt.Println(i.Label)
+			if i.UnlabelledBytes > 0 {
+				fmt.Fprintf(os.Stderr, "conch: %d bytes stand on lines without a label: they are kept on the tape, and are in neither stream\n", i.UnlabelledBytes)
+			}
 			return nil
 		},
 	}

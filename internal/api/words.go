@@ -279,6 +279,7 @@ Imported.agent Who owns it.
 Imported.label Its label.
 Imported.stdout_bytes What the log has of stdout.
 Imported.stderr_bytes What the log has of stderr.
+Imported.unlabelled_bytes What lines without a label have: kept, and in neither stream.
 VersionInfo Which conch this is.
 VersionInfo.version Its version.
 VersionInfo.protocol What it speaks.

@@ -28,5 +28,5 @@ func (h *Host) Import(ctx context.Context, agent, label string, log io.Reader) (
 	if err != nil {
 		return conch.Imported{}, err
 	}
-	return conch.Imported{Agent: agent, Label: im.Spec.Label, StdoutBytes: im.Stdout, StderrBytes: im.Stderr}, nil
+	return conch.Imported{Agent: agent, Label: im.Spec.Label, StdoutBytes: im.Stdout, StderrBytes: im.Stderr, UnlabelledBytes: im.Unlabelled}, nil
 }

@@ -35,6 +35,7 @@ const (
 type Imported struct {
 	Spec           Spec
 	Stdout, Stderr int64 // bytes
+	Unlabelled     int64 // bytes of lines that are kept, and in neither stream
 }
 
 // Import keeps a labelled log as the tape of a new closed session. The label
@@ -170,7 +171,13 @@ func (im *Imported) record(ctx context.Context, t *tape.Tape, log io.Reader) err
 			im.Stdout += int64(len(f.Data))
 		case tape.Stderr:
 			im.Stderr += int64(len(f.Data))
+		case tape.Note:
+			im.Unlabelled += int64(len(f.Data))
 		}
+	}
+	if im.Unlabelled > 0 && im.Stdout+im.Stderr == 0 {
+		return conch.Errorf(conch.InvalidRequest, "no line of it is labelled (\\x01\\x01\\x01 or \\x02\\x02\\x02 in front); nothing was kept").
+			Hint("a labelled log is what conch log export writes")
 	}
 	if err := flush(); err != nil {
 		return err

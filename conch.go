@@ -8,7 +8,8 @@ package conch
 
 import (
 	"fmt"
-	"regexp"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -32,16 +33,23 @@ const DefaultLabel = "main"
 // DefaultAgent is the agent made on first use.
 const DefaultAgent = "me"
 
-var (
-	labelRE   = regexp.MustCompile(`^[A-Za-z0-9_:-]{1,32}$`)
-	agentRE   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
-	envNameRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+// What names are made of. Regular expressions would say it shorter, and each keeper
+// and each call would compile them all before it begins.
+const (
+	digits  = "0123456789"
+	lower   = "abcdefghijklmnopqrstuvwxyz"
+	letters = lower + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
+
+// of reports whether s has 1 to most bytes and all are in set.
+func of(set, s string, most int) bool {
+	return s != "" && len(s) <= most && strings.Trim(s, set) == ""
+}
 
 // CheckLabel refuses anything that is not a session label. Labels are checked
 // wherever they enter and never repaired.
 func CheckLabel(s string) error {
-	if !labelRE.MatchString(s) {
+	if !of(letters+digits+"_:-", s, 32) {
 		return Errorf(InvalidLabel, "%q is not a session label", s).
 			Hint("a label is 1 to 32 characters of A-Z a-z 0-9 _ : -")
 	}
@@ -50,7 +58,7 @@ func CheckLabel(s string) error {
 
 // CheckAgent refuses anything that is not an agent name.
 func CheckAgent(s string) error {
-	if !agentRE.MatchString(s) {
+	if !of(lower+digits+"-", s, 32) || s[0] == '-' {
 		return Errorf(InvalidAgent, "%q is not an agent name", s).
 			Hint("a name is 1 to 32 characters of a-z 0-9 -, not starting with -")
 	}
@@ -59,7 +67,7 @@ func CheckAgent(s string) error {
 
 // CheckEnvName refuses what cannot be the name of an environment variable.
 func CheckEnvName(s string) error {
-	if !envNameRE.MatchString(s) {
+	if !of(letters+digits+"_", s, len(s)) || s[0] <= '9' {
 		return Errorf(InvalidEnv, "%q is not an environment variable name", s).
 			Hint("a name is letters, digits and _, not starting with a digit: -e NAME=VALUE")
 	}
@@ -75,21 +83,25 @@ func NewCommandID(session string, n uint32) CommandID {
 	return CommandID(fmt.Sprintf("%s-%d", session, n))
 }
 
-var commandIDRE = regexp.MustCompile(`^([a-z2-7]{8})-([1-9][0-9]{0,9})$`)
+// cut gives the two halves of what looks like an id.
+func (id CommandID) cut() (session, n string, ok bool) {
+	session, n, ok = strings.Cut(string(id), "-")
+	return session, n, ok && len(session) == 8 && of(lower+"234567", session, 8) && of(digits, n, 10) && n[0] != '0'
+}
 
 // Split gives the session id and number of an id, or an error for anything
 // that NewCommandID did not make.
 func (id CommandID) Split() (session string, n uint32, err error) {
-	m := commandIDRE.FindStringSubmatch(string(id))
-	if m == nil {
+	session, num, ok := id.cut()
+	if !ok {
 		return "", 0, Errorf(CommandNotFound, "%q is not a command id", string(id)).
 			Hint("ids look like k3f5x2ab-17; conch history lists them")
 	}
-	var v uint64
-	if _, err := fmt.Sscan(m[2], &v); err != nil || v > 1<<32-1 {
+	v, err := strconv.ParseUint(num, 10, 32)
+	if err != nil {
 		return "", 0, Errorf(CommandNotFound, "%q is not a command id", string(id))
 	}
-	return m[1], uint32(v), nil
+	return session, uint32(v), nil
 }
 
 // Status is where a command stands. The moves are queued → running → done or

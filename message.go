@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/base32"
 	"encoding/binary"
-	"regexp"
 	"strings"
 	"time"
 )
@@ -16,12 +15,10 @@ const MaxText = 1 << 20
 // MaxMessageID is how long a message's id may be.
 const MaxMessageID = 128
 
-var messageIDRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$`)
-
 // CheckMessageID refuses what cannot be a message's id. Ids are data that
 // others give: they are never part of a path.
 func CheckMessageID(s string) error {
-	if !messageIDRE.MatchString(s) {
+	if !of(letters+digits+"._:@+-", s, MaxMessageID) || !of(letters+digits, s[:1], 1) {
 		if len(s) > 40 {
 			s = s[:40] + "…"
 		}

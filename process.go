@@ -1,7 +1,6 @@
 package conch
 
 import (
-	"regexp"
 	"strings"
 	"time"
 )
@@ -27,12 +26,11 @@ const (
 // Ended reports whether the process will not run any more.
 func (s ProcessStatus) Ended() bool { return s != ProcessStarting && s != ProcessRunning }
 
-var processNameRE = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
-
 // CheckProcessName refuses what cannot be the name of a process, or could be
 // taken for an id.
 func CheckProcessName(s string) error {
-	if !processNameRE.MatchString(s) || commandIDRE.MatchString(s) || strings.Trim(s, ".") == "" {
+	_, _, id := CommandID(s).cut()
+	if !of(letters+digits+"_.:-", s, 64) || id || strings.Trim(s, ".") == "" {
 		return Errorf(InvalidRequest, "%q is not a process name", s).
 			Hint("a name is 1 to 64 characters of A-Z a-z 0-9 _ . : - and does not look like an id")
 	}

@@ -16,8 +16,6 @@ import (
 	"github.com/conchsh/conch/internal/proc"
 )
 
-var bashVersionRE = regexp.MustCompile(`version (\d+)\.(\d+)`)
-
 // checkBash wants 4.4, the oldest the shell driver is written for.
 func checkBash(ctx context.Context) Check {
 	const hint = "install bash 4.4 or newer"
@@ -31,7 +29,7 @@ func checkBash(ctx context.Context) Check {
 	if err != nil {
 		return bad("bash", hint, "%s --version: %v", path, err)
 	}
-	m := bashVersionRE.FindSubmatch(out)
+	m := regexp.MustCompile(`version (\d+)\.(\d+)`).FindSubmatch(out)
 	if m == nil {
 		return bad("bash", hint, "%s does not say its version", path)
 	}

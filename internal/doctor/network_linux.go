@@ -11,19 +11,21 @@ import (
 
 // File systems whose locks, sockets and pids belong to more than one machine.
 // The numbers are the kernel's (linux/magic.h and the file systems' own).
-var networkTypes = map[uint32]string{
-	unix.NFS_SUPER_MAGIC: "nfs",
-	unix.SMB_SUPER_MAGIC: "smb",
-	0xff534d42:           "cifs",
-	0xfe534d42:           "smb2",
-	unix.AFS_SUPER_MAGIC: "afs",
-	unix.AFS_FS_MAGIC:    "afs",
-	unix.V9FS_MAGIC:      "9p",
-	0x00c36400:           "ceph",
-	0x0bd00bd0:           "lustre",
-	0x73757245:           "coda",
-	0x564c:               "ncp",
-	0x47504653:           "gpfs",
+func networkTypes() map[uint32]string {
+	return map[uint32]string{
+		unix.NFS_SUPER_MAGIC: "nfs",
+		unix.SMB_SUPER_MAGIC: "smb",
+		0xff534d42:           "cifs",
+		0xfe534d42:           "smb2",
+		unix.AFS_SUPER_MAGIC: "afs",
+		unix.AFS_FS_MAGIC:    "afs",
+		unix.V9FS_MAGIC:      "9p",
+		0x00c36400:           "ceph",
+		0x0bd00bd0:           "lustre",
+		0x73757245:           "coda",
+		0x564c:               "ncp",
+		0x47504653:           "gpfs",
+	}
 }
 
 const fuseMagic = 0x65735546
@@ -38,7 +40,7 @@ func NetworkFS(path string) (string, error) {
 		return "", err
 	}
 	kind := uint32(st.Type)
-	if name := networkTypes[kind]; name != "" {
+	if name := networkTypes()[kind]; name != "" {
 		return name, nil
 	}
 	if kind != fuseMagic {

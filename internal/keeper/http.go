@@ -525,7 +525,9 @@ func (k *Keeper) postStdin(w http.ResponseWriter, r *http.Request) {
 		if live != nil {
 			in = live.stdin
 		} else if in = k.inputs[e.N]; in != nil {
-			live = &command{began: closed, done: closed, stdin: in} // for a write that is sent again
+			over := make(chan struct{})
+			close(over)
+			live = &command{began: over, done: over, stdin: in} // for a write that is sent again
 		}
 	})
 	if in == nil {
@@ -558,9 +560,6 @@ func (k *Keeper) postStdin(w http.ResponseWriter, r *http.Request) {
 	}
 	sendJSON(w, conch.StdinOffset{Offset: at})
 }
-
-// closed is a channel of what is over.
-var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // inputError names the ways in which input stops coming.
 func inputError(err error, at int64) error {

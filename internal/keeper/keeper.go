@@ -296,22 +296,21 @@ func (k *Keeper) takeSignals() {
 }
 
 // bashPaths are where bash is. On macOS the system's own is too old: 3.2.
-var bashPaths = func() []string {
-	list := []string{"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/run/current-system/sw/bin/bash"}
+func bashPaths() []string {
 	if runtime.GOOS == "darwin" {
-		list = []string{"/opt/homebrew/bin/bash", "/usr/local/bin/bash", "/run/current-system/sw/bin/bash", "/bin/bash"}
+		return []string{"/opt/homebrew/bin/bash", "/usr/local/bin/bash", "/run/current-system/sw/bin/bash", "/bin/bash"}
 	}
-	return list
-}()
+	return []string{"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/run/current-system/sw/bin/bash"}
+}
 
 // findBash looks in places of the system, never in the user's PATH.
 func findBash() (string, error) {
-	for _, p := range bashPaths {
+	for _, p := range bashPaths() {
 		if fi, err := os.Stat(p); err == nil && fi.Mode().Perm()&0o111 != 0 {
 			return p, nil
 		}
 	}
-	return "", conch.Errorf(conch.Unsupported, "no bash on this machine").Hint("install bash 4.4 or newer; conch looks for %s", strings.Join(bashPaths, ", "))
+	return "", conch.Errorf(conch.Unsupported, "no bash on this machine").Hint("install bash 4.4 or newer; conch looks for %s", strings.Join(bashPaths(), ", "))
 }
 
 // makeRunDir makes the private directory for FIFOs and the command file, in

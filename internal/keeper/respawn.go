@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -212,21 +213,26 @@ func (k *Keeper) finishDead(c *command) {
 
 // trapsExit reports whether the shell has, or may have been given, an EXIT trap.
 func (k *Keeper) trapsExit(c *command) bool {
-	return k.state != nil && k.state.ExitTrap() != "" || exitTrap.MatchString(c.req.Command)
+	return k.state != nil && k.state.ExitTrap() != "" || exitTrap().MatchString(c.req.Command)
 }
 
-var exitTrap = regexp.MustCompile(`(?s)\btrap\b.*\b(EXIT|0)\b`)
+// Expressions are compiled when a shell has died or is wedged, which few ever do.
+var exitTrap = lazily(`(?s)\btrap\b.*\b(EXIT|0)\b`)
+
+func lazily(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
 
 // mayTrapExit reports whether words of a dying shell can be its EXIT trap's.
 func (k *Keeper) mayTrapExit(c *command) bool {
 	return k.state != nil && k.state.ExitTrap() != "" || strings.Contains(c.req.Command, "trap") ||
-		k.debugTrap == "" && leaves.MatchString(c.req.Command)
+		k.debugTrap == "" && leaves().MatchString(c.req.Command)
 }
 
 // bareExec is `exec` with redirections only, which can take the driver's own
 // descriptors away; the status the shell then ends with means nothing.
-var bareExec = regexp.MustCompile(`(^|[;&|\n({])\s*exec\s+([0-9]*[<>]|\{)`)
-var leaves = regexp.MustCompile(`\b(exit|exec|set|errexit|logout|eval|source|trap|kill|command|builtin|suspend|shopt|bash)\b|(^|[;&|\n({\s])\.\s`)
+var bareExec = lazily(`(^|[;&|\n({])\s*exec\s+([0-9]*[<>]|\{)`)
+var leaves = lazily(`\b(exit|exec|set|errexit|logout|eval|source|trap|kill|command|builtin|suspend|shopt|bash)\b|(^|[;&|\n({\s])\.\s`)
 
 // mayExit reports whether a shell's exit status can be the command's own: its text
 // holds something that ends a shell on purpose, or calls functions that might.
@@ -234,8 +240,8 @@ func mayExit(text string, st *shell.State) bool {
 	if st != nil && (st.Errexit() || len(strings.TrimSpace(string(st.Functions))) > 0 || len(strings.TrimSpace(string(st.Aliases))) > 0) {
 		return true
 	}
-	text = bareExec.ReplaceAllString(text, "$1 ")
-	return leaves.MatchString(text)
+	text = bareExec().ReplaceAllString(text, "$1 ")
+	return leaves().MatchString(text)
 }
 
 // deathReport is what a result says after a shell was lost.
@@ -348,9 +354,9 @@ func (k *Keeper) wedge(c *command, reason string) {
 	k.killShell()
 	c.wedged = true
 	c.report = *k.deathReport(true)
-	for word, re := range wedgers {
-		if re.MatchString(c.req.Command) {
-			c.report.Lost = append(c.report.Lost, word)
+	for _, w := range wedgers {
+		if regexp.MustCompile(w.text).MatchString(c.req.Command) {
+			c.report.Lost = append(c.report.Lost, w.word)
 		}
 	}
 	ws := syscall.WaitStatus(0)
@@ -361,11 +367,11 @@ func (k *Keeper) wedge(c *command, reason string) {
 	k.finishDead(c)
 }
 
-var wedgers = map[string]*regexp.Regexp{
-	"variables": regexp.MustCompile(`PS[0-4]=|PROMPT_COMMAND|TMOUT`),
-	"traps":     regexp.MustCompile(`\btrap\b`),
-	"functions": regexp.MustCompile(`\(\)|\bfunction\b`),
-	"options":   regexp.MustCompile(`\b(enable|set|shopt|ulimit)\b`),
+var wedgers = []struct{ word, text string }{
+	{"variables", `PS[0-4]=|PROMPT_COMMAND|TMOUT`},
+	{"traps", `\btrap\b`},
+	{"functions", `\(\)|\bfunction\b`},
+	{"options", `\b(enable|set|shopt|ulimit)\b`},
 }
 
 // A checkpoint is being written by the shell.
@@ -526,21 +532,42 @@ func (k *Keeper) restoreIntTrap() {
 	}
 }
 
-// historyWords are those whose use needs the shell's own history list.
-var historyWords = regexp.MustCompile(`\b(history|fc|HISTCMD)\b`)
+// The words whose use needs the shell's own history list; and those of them that
+// show the command itself as well.
+var (
+	historyWords = []string{"history", "HISTCMD", "fc"}
+	wholeHistory = []string{"history", "HISTCMD"}
+)
 
-// wholeHistory are those of them that show the command itself as well.
-var wholeHistory = regexp.MustCompile(`\b(history|HISTCMD)\b`)
+// mentions reports whether one of words stands in text, as a word of its own.
+func mentions(text string, words []string) bool {
+	for _, w := range words {
+		for rest := text; ; {
+			i := strings.Index(rest, w)
+			if i < 0 {
+				break
+			}
+			at := len(text) - len(rest) + i
+			if (at == 0 || !wordByte(text[at-1])) && (at+len(w) == len(text) || !wordByte(text[at+len(w)])) {
+				return true
+			}
+			rest = rest[i+1:]
+		}
+	}
+	return false
+}
+
+func wordByte(c byte) bool { return c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' }
 
 // historyFor gives the commands to add to the shell's history before c runs, c
 // itself last where bash would have it so. The list is only brought up to date when c can look at it.
 func (k *Keeper) historyFor(c *command) []string {
-	if c.step == nil && !historyWords.MatchString(c.req.Command) || c.step != nil && !c.step.read {
+	if c.step == nil && !mentions(c.req.Command, historyWords) || c.step != nil && !c.step.read {
 		return nil
 	}
 	const most = 500
 	list := k.index.Entries()
-	if n := len(list); n > 0 && c.step == nil && !wholeHistory.MatchString(c.req.Command) {
+	if n := len(list); n > 0 && c.step == nil && !mentions(c.req.Command, wholeHistory) {
 		list = list[:n-1] // `fc -s` means the command before it, not itself
 	}
 	from := max(k.histSynced, len(list)-most)

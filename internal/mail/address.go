@@ -3,7 +3,6 @@ package mail
 import (
 	"context"
 	"math/big"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -20,8 +19,10 @@ func (t target) String() string {
 	return t.agent + "/" + t.label
 }
 
-// An address is 32 bytes in base58: 32 characters if all are zero, 44 at most.
-var addressRE = regexp.MustCompile(`^[1-9A-HJ-NP-Za-km-z]{33,44}$`)
+// isAddress knows 32 bytes in base58: 32 characters if all are zero, 44 at most.
+func isAddress(s string) bool {
+	return len(s) >= 33 && len(s) <= 44 && strings.Trim(s, "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz") == ""
+}
 
 // resolve reads TO as a sender of an agent writes it: label, agent/label,
 // agent, or an address with or without a label. No label is an agent's name and
@@ -33,7 +34,7 @@ func (m *Mail) resolve(sender, to string) (target, error) {
 			return target{}, err
 		}
 	}
-	if addressRE.MatchString(first) {
+	if isAddress(first) {
 		if name, ok := m.o.Agents.ByAddress(first); ok {
 			return target{name, label}, nil
 		}

@@ -2,9 +2,9 @@ package mail
 
 import (
 	"context"
-	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -181,8 +181,6 @@ func (p *Presence) End() {
 	}
 }
 
-var harnessRE = regexp.MustCompile(`^[A-Za-z0-9_-]{1,20}$`)
-
 // Present makes a client the holder of a session, by joining one that exists or
 // by claiming a label: the one wanted if no live session has it; the one that
 // this harness session had before, which its processes share; the lowest free
@@ -261,7 +259,7 @@ func (m *Mail) checkPresence(r *conch.PresenceRequest) error {
 	if r.Harness == "" {
 		r.Harness = "session"
 	}
-	if !harnessRE.MatchString(r.Harness) {
+	if len(r.Harness) > 20 || conch.CheckLabel(r.Harness) != nil || strings.Contains(r.Harness, ":") {
 		return conch.Errorf(conch.InvalidRequest, "%.40q is not a harness name", r.Harness).
 			Hint("1 to 20 characters of A-Z a-z 0-9 _ -; labels are made of it")
 	}

@@ -322,7 +322,7 @@ func (s *step) why(n int64, status conch.Receipt, list []conch.Recipient) (reaso
 	}
 	if len(count) > 1 {
 		var parts []string
-		for _, r := range slices.SortedFunc(maps.Keys(count), func(a, b conch.Receipt) int { return cmp.Compare(rank[b], rank[a]) }) {
+		for _, r := range slices.SortedFunc(maps.Keys(count), func(a, b conch.Receipt) int { return cmp.Compare(rank(b), rank(a)) }) {
 			word := string(r)
 			if r == conch.ReceiptExpired {
 				word = "expired unread"
@@ -372,9 +372,24 @@ func (s *step) receipt(n int64, status conch.Receipt, reason string, about targe
 }
 
 // rank orders what can happen to a message in an inbox.
-var rank = map[conch.Receipt]int{
-	conch.ReceiptQueued: 0, conch.ReceiptSent: 1, conch.ReceiptHeld: 2, conch.ReceiptStored: 3, conch.ReceiptOffered: 4,
-	conch.ReceiptRefused: 5, conch.ReceiptExpired: 5, conch.ReceiptFailed: 5, conch.ReceiptSeen: 6, conch.ReceiptDone: 7,
+func rank(r conch.Receipt) int {
+	switch r {
+	case conch.ReceiptSent:
+		return 1
+	case conch.ReceiptHeld:
+		return 2
+	case conch.ReceiptStored:
+		return 3
+	case conch.ReceiptOffered:
+		return 4
+	case conch.ReceiptRefused, conch.ReceiptExpired, conch.ReceiptFailed:
+		return 5
+	case conch.ReceiptSeen:
+		return 6
+	case conch.ReceiptDone:
+		return 7
+	}
+	return 0 // queued
 }
 
 // note adds to a message's history, about one recipient or all of it, and
@@ -399,14 +414,14 @@ func (s *step) advance(n int64, status conch.Receipt) error {
 		return err
 	}
 	s.concern(from.agent, from.label)
-	further := rank[status] > rank[was]
+	further := rank(status) > rank(was)
 	if to.label == "" {
 		list, err := s.reached(n, to.agent)
 		if err != nil {
 			return err
 		}
 		if len(list) > 0 {
-			status = slices.MinFunc(list, func(a, b conch.Recipient) int { return cmp.Compare(rank[a.Status], rank[b.Status]) }).Status
+			status = slices.MinFunc(list, func(a, b conch.Recipient) int { return cmp.Compare(rank(a.Status), rank(b.Status)) }).Status
 			further = status != was // or back: a broadcast reached one more
 		}
 	}
@@ -447,7 +462,7 @@ func (s *step) expireOne(n int64) error {
 			rows.Close()
 			return err
 		}
-		if rank[state] <= rank[conch.ReceiptOffered] {
+		if rank(state) <= rank(conch.ReceiptOffered) {
 			unseen = append(unseen, t)
 		} else {
 			others++

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/conchsh/conch"
@@ -222,10 +223,12 @@ type inputIn struct {
 
 // keyBytes are what keys write. Without a terminal there is nobody to make a signal of
 // ctrl-c and an end of ctrl-d: those two are done.
-var keyBytes = map[string]string{
-	"enter": "\n", "tab": "\t", "escape": "\x1b", "space": " ", "backspace": "\x7f",
-	"up": "\x1b[A", "down": "\x1b[B", "right": "\x1b[C", "left": "\x1b[D",
-}
+var keyBytes = sync.OnceValue(func() map[string]string {
+	return map[string]string{
+		"enter": "\n", "tab": "\t", "escape": "\x1b", "space": " ", "backspace": "\x7f",
+		"up": "\x1b[A", "down": "\x1b[B", "right": "\x1b[C", "left": "\x1b[D",
+	}
+})
 
 // shellInput writes to a process.
 func shellInput(ctx context.Context, c *call, in inputIn) (reply, error) {
@@ -249,7 +252,7 @@ func shellInput(ctx context.Context, c *call, in inputIn) (reply, error) {
 	for i, k := range in.Keys {
 		k = strings.ToLower(k)
 		last := &steps[len(steps)-1]
-		switch b, known := keyBytes[k]; {
+		switch b, known := keyBytes()[k]; {
 		case known:
 			last.data += b
 		case k == "ctrl-c":

@@ -40,10 +40,12 @@ var passed = []string{
 var dropped = []string{"TMOUT", "SHLVL", "PWD", "OLDPWD", "_", "SHELLOPTS", "BASHOPTS"}
 
 // quiet keeps programs from waiting for somebody who is not there.
-var quiet = map[string]string{
-	"PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat", "SYSTEMD_PAGER": "cat",
-	"BAT_PAGER": "cat", "AWS_PAGER": "", "PSQL_PAGER": "cat", "LESS": "-eFRX",
-	"GIT_TERMINAL_PROMPT": "0", "DEBIAN_FRONTEND": "noninteractive",
+func quiet() map[string]string {
+	return map[string]string{
+		"PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat", "SYSTEMD_PAGER": "cat",
+		"BAT_PAGER": "cat", "AWS_PAGER": "", "PSQL_PAGER": "cat", "LESS": "-eFRX",
+		"GIT_TERMINAL_PROMPT": "0", "DEBIAN_FRONTEND": "noninteractive",
+	}
 }
 
 // account is whose shell is asked.
@@ -220,7 +222,7 @@ func parseEnviron(b []byte) (map[string]string, error) {
 // and what its maker asked for.
 func environment(login map[string]string, home string, s Spec) []string {
 	env := maps.Clone(login)
-	maps.Copy(env, quiet)
+	maps.Copy(env, quiet())
 	if env["TERM"] == "" {
 		env["TERM"] = "dumb"
 	}

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
+	"strings"
 	"time"
 )
 
@@ -48,7 +48,9 @@ const (
 	logFile    = "keeper.log"
 )
 
-var idRE = regexp.MustCompile(`^[a-z2-7]{8}$`)
+func isID(s string) bool {
+	return len(s) == 8 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz234567") == ""
+}
 
 func readSpec(dir string) (Spec, error) {
 	var s Spec

@@ -165,7 +165,7 @@ func (st *Store) load() error {
 			}
 			continue
 		}
-		if !e.IsDir() || !idRE.MatchString(e.Name()) {
+		if !e.IsDir() || !isID(e.Name()) {
 			continue
 		}
 		spec, err := readSpec(dir)

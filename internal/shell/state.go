@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -192,7 +193,7 @@ func (st *State) beginning() *bytes.Buffer {
 		}
 	}
 	for _, e := range splitDeclarations(st.Variables) {
-		if !unrestorable[e.name] {
+		if !slices.Contains(unrestorable, e.name) {
 			// Not as \builtin: only after the bare word is m=(…) an
 			// assignment. Functions and aliases are not there yet.
 			b.WriteString(e.text + "\n")
@@ -266,15 +267,12 @@ func (st *State) options(b *bytes.Buffer) {
 }
 
 // unrestorable are variables bash keeps itself.
-var unrestorable = func() map[string]bool {
-	m := map[string]bool{}
-	for _, n := range strings.Fields(`BASH BASHOPTS BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS BASH_COMMAND
-		BASH_LINENO BASH_SOURCE BASH_SUBSHELL BASH_VERSINFO BASH_VERSION COPROC COPROC_PID DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID
-		FUNCNAME GROUPS HISTCMD LINENO __conch OLDPWD PIPESTATUS PPID PWD RANDOM SHELLOPTS SRANDOM UID _`) {
-		m[n] = true
-	}
-	return m
-}()
+var unrestorable = []string{
+	"BASH", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS",
+	"BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE", "BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION", "COPROC",
+	"COPROC_PID", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS", "HISTCMD", "LINENO",
+	"__conch", "OLDPWD", "PIPESTATUS", "PPID", "PWD", "RANDOM", "SHELLOPTS", "SRANDOM", "UID", "_",
+}
 
 type declaration struct{ name, text string }
 
@@ -385,7 +383,7 @@ func (st *State) Names() (restored, lost []string) {
 	restored = append(restored, "umask")
 	for _, e := range splitDeclarations(st.Variables) {
 		attrs := strings.Fields(e.text)[1]
-		if strings.Contains(attrs, "r") && !unrestorable[e.name] {
+		if strings.Contains(attrs, "r") && !slices.Contains(unrestorable, e.name) {
 			restored = append(restored, "readonly:"+e.name)
 		}
 	}
@@ -456,7 +454,7 @@ func (st *State) Environ() map[string]string {
 	for _, e := range splitDeclarations(st.Variables) {
 		attrs := strings.Fields(e.text)[1]
 		_, v, assigned := strings.Cut(e.text, "=")
-		if assigned && strings.Contains(attrs, "x") && !strings.ContainsAny(attrs, "aA") && !unrestorable[e.name] {
+		if assigned && strings.Contains(attrs, "x") && !strings.ContainsAny(attrs, "aA") && !slices.Contains(unrestorable, e.name) {
 			out[e.name] = unquote(v)
 		}
 	}

@@ -145,7 +145,7 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	dir, path, last, _ := written(t)
 	h := bytes.Clone(last)
 	h[4] = 2
-	binary.LittleEndian.PutUint32(h[28:], crc32.Checksum(h[:28], castagnoli))
+	binary.LittleEndian.PutUint32(h[28:], crc32.Checksum(h[:28], castagnoli()))
 	if err := os.WriteFile(path, h, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -140,7 +140,9 @@ func (e *CorruptError) Error() string {
 // Is makes errors.Is(err, ErrCorrupt) true.
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoli is the checksums' table, which is made at its first use: not every call
+// of conch reads a tape.
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // AppendFrame appends the encoded form of f, whose Data must not exceed
 // MaxData, to dst.
@@ -154,7 +156,7 @@ func AppendFrame(dst []byte, f Frame) []byte {
 	binary.LittleEndian.PutUint32(h[24:], f.Command)
 	binary.LittleEndian.PutUint32(h[28:], uint32(f.Kind)) // flags and reserved are 0
 	dst = append(dst, f.Data...)
-	binary.LittleEndian.PutUint32(dst[n:], crc32.Checksum(dst[n+4:], castagnoli))
+	binary.LittleEndian.PutUint32(dst[n:], crc32.Checksum(dst[n+4:], castagnoli()))
 	return dst
 }
 
@@ -179,7 +181,7 @@ func parseHeader(b []byte) (f Frame, n int, reason string) {
 
 // checksumOK reports whether b, one whole encoded frame, is what was written.
 func checksumOK(b []byte) bool {
-	return binary.LittleEndian.Uint32(b) == crc32.Checksum(b[4:], castagnoli)
+	return binary.LittleEndian.Uint32(b) == crc32.Checksum(b[4:], castagnoli())
 }
 
 // A Decoder reads encoded frames from a stream.

@@ -49,7 +49,7 @@ func (s segment) encode() []byte {
 	binary.LittleEndian.PutUint32(b[4:], formatVersion)
 	binary.LittleEndian.PutUint64(b[8:], s.first)
 	binary.LittleEndian.PutUint64(b[16:], uint64(s.base))
-	binary.LittleEndian.PutUint32(b[28:], crc32.Checksum(b[:28], castagnoli))
+	binary.LittleEndian.PutUint32(b[28:], crc32.Checksum(b[:28], castagnoli()))
 	return b
 }
 
@@ -75,7 +75,7 @@ func readSegment(dir string, num uint32) (segment, error) {
 	} else if err != nil {
 		return s, err
 	}
-	if [4]byte(b) != magic || binary.LittleEndian.Uint32(b[28:]) != crc32.Checksum(b[:28], castagnoli) {
+	if [4]byte(b) != magic || binary.LittleEndian.Uint32(b[28:]) != crc32.Checksum(b[:28], castagnoli()) {
 		return s, errHeader
 	}
 	if v := binary.LittleEndian.Uint32(b[4:]); v != formatVersion {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -58,33 +59,39 @@ func keyName(text string) (string, bool) {
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
 // Keys that are one byte or one sequence, whatever modifier.
-var fixed = map[string]string{
-	"enter": "\r", "return": "\r", "cr": "\r", "tab": "\t", "esc": "\x1b", "escape": "\x1b", "space": " ",
-	"bs": "\x7f", "backspace": "\x7f", "lt": "<", "gt": ">", "nul": "\x00",
-}
+var fixed = sync.OnceValue(func() map[string]string {
+	return map[string]string{
+		"enter": "\r", "return": "\r", "cr": "\r", "tab": "\t", "esc": "\x1b", "escape": "\x1b", "space": " ",
+		"bs": "\x7f", "backspace": "\x7f", "lt": "<", "gt": ">", "nul": "\x00",
+	}
+})
 
 // Keys whose code is CSI letter, or SS3 letter when the program wants that.
-var lettered = map[string]byte{
-	"up": 'A', "down": 'B', "right": 'C', "left": 'D', "home": 'H', "end": 'F',
-	"f1": 'P', "f2": 'Q', "f3": 'R', "f4": 'S',
-}
+var lettered = sync.OnceValue(func() map[string]byte {
+	return map[string]byte{
+		"up": 'A', "down": 'B', "right": 'C', "left": 'D', "home": 'H', "end": 'F',
+		"f1": 'P', "f2": 'Q', "f3": 'R', "f4": 'S',
+	}
+})
 
 // Keys whose code is CSI number ~.
-var numbered = map[string]int{
-	"insert": 2, "ins": 2, "delete": 3, "del": 3, "pageup": 5, "pgup": 5, "pagedown": 6, "pgdn": 6,
-	"f5": 15, "f6": 17, "f7": 18, "f8": 19, "f9": 20, "f10": 21, "f11": 23, "f12": 24,
-}
+var numbered = sync.OnceValue(func() map[string]int {
+	return map[string]int{
+		"insert": 2, "ins": 2, "delete": 3, "del": 3, "pageup": 5, "pgup": 5, "pagedown": 6, "pgdn": 6,
+		"f5": 15, "f6": 17, "f7": 18, "f8": 19, "f9": 20, "f10": 21, "f11": 23, "f12": 24,
+	}
+})
 
 // KeyNames are the names that Keys knows, without modifiers.
 func KeyNames() []string {
 	var out []string
-	for name := range fixed {
+	for name := range fixed() {
 		out = append(out, name)
 	}
-	for name := range lettered {
+	for name := range lettered() {
 		out = append(out, name)
 	}
-	for name := range numbered {
+	for name := range numbered() {
 		out = append(out, name)
 	}
 	slices.Sort(out)
@@ -115,13 +122,13 @@ func key(name string, cursorKeys bool) ([]byte, error) {
 		}
 	}
 	word := strings.ToLower(rest)
-	if n, ok := numbered[word]; ok {
+	if n, ok := numbered()[word]; ok {
 		if modifier > 1 {
 			return fmt.Appendf(nil, "\x1b[%d;%d~", n, modifier), nil
 		}
 		return fmt.Appendf(nil, "\x1b[%d~", n), nil
 	}
-	if c, ok := lettered[word]; ok {
+	if c, ok := lettered()[word]; ok {
 		switch {
 		case modifier > 1:
 			return fmt.Appendf(nil, "\x1b[1;%d%c", modifier, c), nil
@@ -133,7 +140,7 @@ func key(name string, cursorKeys bool) ([]byte, error) {
 	if word == "tab" && shift && !ctrl && !alt {
 		return []byte("\x1b[Z"), nil
 	}
-	text, ok := fixed[word]
+	text, ok := fixed()[word]
 	if !ok {
 		if utf8.RuneCountInString(rest) != 1 || modifier == 1 {
 			return nil, unknownKey(name)

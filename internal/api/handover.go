@@ -135,10 +135,12 @@ func (s *server) find(r *http.Request, rt route.Route) (opener, *session.Archive
 		}
 	}
 	if id == "" {
-		q := r.URL.Query()
-		create := (rt.Name == "exec" || rt.Name == "run" || rt.Name == "attach") && route.Bool(r, "create")
+		var fresh *session.NewSpec
+		if (rt.Name == "exec" || rt.Name == "run" || rt.Name == "attach") && route.Bool(r, "create") {
+			fresh = &session.NewSpec{Cwd: r.URL.Query().Get("cwd"), Shell: rt.Name != "run"}
+		}
 		return func(ctx context.Context) (*session.Session, error) {
-			return s.h.Open(ctx, agent, label, create, q.Get("cwd"))
+			return s.h.Open(ctx, agent, label, fresh)
 		}, nil, nil
 	}
 	sess, closed, _, err := s.h.Command(id)
@@ -156,7 +158,7 @@ func (s *server) find(r *http.Request, rt route.Route) (opener, *session.Archive
 	}
 	if agent != "" {
 		// The label decides who is asked, and that one knows its own ids.
-		return func(ctx context.Context) (*session.Session, error) { return s.h.Open(ctx, agent, label, false, "") }, nil, nil
+		return func(ctx context.Context) (*session.Session, error) { return s.h.Open(ctx, agent, label, nil) }, nil, nil
 	}
 	return func(ctx context.Context) (*session.Session, error) {
 		_, err := sess.Keeper(ctx)

@@ -66,8 +66,8 @@ func (h *Host) checkName(agent, label string) error {
 }
 
 // Open gives the session of a label with its keeper running, for the caller to
-// hand a request to. With create a new label gets a session, starting in cwd.
-func (h *Host) Open(ctx context.Context, agent, label string, create bool, cwd string) (*session.Session, error) {
+// hand a request to. With fresh, a new label gets such a session.
+func (h *Host) Open(ctx context.Context, agent, label string, fresh *session.NewSpec) (*session.Session, error) {
 	if err := h.checkName(agent, label); err != nil {
 		return nil, err
 	}
@@ -78,8 +78,8 @@ func (h *Host) Open(ctx context.Context, agent, label string, create bool, cwd s
 			_, err = s.Keeper(ctx)
 		case errors.Is(err, conch.SessionNotFound) && !h.agentHere(agent):
 			return nil, h.noAgent(agent)
-		case create && errors.Is(err, conch.SessionNotFound):
-			if s, err = h.create(ctx, agent, label, cwd); err == nil {
+		case fresh != nil && errors.Is(err, conch.SessionNotFound):
+			if s, err = h.create(ctx, agent, label, *fresh); err == nil {
 				return s, nil
 			}
 		}
@@ -90,14 +90,15 @@ func (h *Host) Open(ctx context.Context, agent, label string, create bool, cwd s
 	}
 }
 
-func (h *Host) create(ctx context.Context, agent, label, cwd string) (*session.Session, error) {
-	if err := checkCwd(cwd); err != nil {
+func (h *Host) create(ctx context.Context, agent, label string, n session.NewSpec) (*session.Session, error) {
+	if err := checkCwd(n.Cwd); err != nil {
 		return nil, err
 	}
 	if err := h.needAgent(agent); err != nil {
 		return nil, err
 	}
-	return h.Store.Obtain(ctx, session.NewSpec{Agent: agent, Label: label, Cwd: cwd})
+	n.Agent, n.Label = agent, label
+	return h.Store.Obtain(ctx, n)
 }
 
 // checkCwd refuses what a session cannot start in. Empty means the user's home.

@@ -56,7 +56,7 @@ func (h *Host) New(ctx context.Context, r conch.NewRequest) (conch.SessionInfo, 
 // moment and, if asked, its environment, in both of which the request's own
 // words come first.
 func (h *Host) inherit(ctx context.Context, r *conch.NewRequest) error {
-	parent, err := h.Open(ctx, r.Agent, r.Parent, false, "")
+	parent, err := h.Open(ctx, r.Agent, r.Parent, nil)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ type Keeper struct {
 	wakeW int
 	kickR int // what wakes the attendant
 	kickW int
-	forks chan func()  // run on the first thread
+	forks chan func()  // run on the first thread; nil while that opens the session
 	conns atomic.Int32 // of clients
 	// Requests that are being answered, and a word when one has been.
 	answering atomic.Int32
@@ -142,20 +143,35 @@ type Keeper struct {
 
 // Main is the process: it opens the session in dir, says so on standard output,
 // and returns when the session has ended. It must run on the main thread.
+//
+// A standard input that is a pipe brings the word to begin: `shell` if the session is
+// new and a command comes next, else `begin`. Before it the directory need not be
+// complete, and nothing in it is touched; if the pipe ends without it, there is nothing
+// to do.
 func Main(dir, version string) int {
 	// A keeper is idle most of its life and there may be a thousand of them:
 	// trade a little work for memory.
 	debug.SetGCPercent(50)
 	proc.Detach()
-	k := &Keeper{dir: dir, home: filepath.Dir(filepath.Dir(dir)), version: version, log: openLog(dir),
-		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), forks: make(chan func()), answered: make(chan struct{}, 1), dying: map[int]bool{}, procs: map[uint32]*process{}, inputs: map[uint32]*stdin{}}
-	ctl, err := k.open()
+	k := &Keeper{dir: dir, home: filepath.Dir(filepath.Dir(dir)), version: version,
+		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), answered: make(chan struct{}, 1), dying: map[int]bool{}, procs: map[uint32]*process{}, inputs: map[uint32]*stdin{}}
+	k.mu.Lock() // signals wait until there is a session
+	k.takeSignals()
+	word, ok := toldTo()
+	if !ok {
+		return 0
+	}
+	k.log = openLog(dir)
+	ctl, err := k.open(word == "shell")
 	if err != nil {
+		k.killShell()
 		k.log.Error("keeper cannot start", "err", err)
 		b, _ := json.Marshal(conch.AsError(err).Body())
 		fmt.Fprintf(os.Stdout, "%s\n", b)
 		return 1
 	}
+	k.forks = make(chan func())
+	k.mu.Unlock()
 	fmt.Fprintln(os.Stdout, "ready")
 	os.Stdout.Close()
 	go k.serve(ctl)
@@ -176,7 +192,20 @@ func Main(dir, version string) int {
 	}
 }
 
-func (k *Keeper) open() (*net.UnixListener, error) {
+// toldTo waits for the word to begin. Who starts a keeper without a pipe has it begin
+// at once.
+func toldTo() (word string, ok bool) {
+	fi, err := os.Stdin.Stat()
+	if err != nil || fi.Mode()&os.ModeNamedPipe == 0 {
+		return "", true
+	}
+	b, err := io.ReadAll(io.LimitReader(os.Stdin, 64))
+	return strings.TrimSuffix(string(b), "\n"), err == nil && bytes.HasSuffix(b, []byte("\n"))
+}
+
+// open makes the session's keeper of this process. A shell that is wanted is started
+// as soon as it can be, so that bash gets ready while the rest is done. Under mu.
+func (k *Keeper) open(shell bool) (*net.UnixListener, error) {
 	b, err := os.ReadFile(filepath.Join(k.dir, "spec.json"))
 	if err != nil {
 		return nil, err
@@ -187,7 +216,6 @@ func (k *Keeper) open() (*net.UnixListener, error) {
 	if err := k.takeLock(); err != nil {
 		return nil, err
 	}
-	k.takeSignals()
 	if err := proc.Subreaper(); err != nil {
 		k.log.Warn("orphans will not be seen", "err", err)
 	}
@@ -196,6 +224,12 @@ func (k *Keeper) open() (*net.UnixListener, error) {
 	}
 	if k.runDir, err = k.makeRunDir(); err != nil {
 		return nil, err
+	}
+	if shell {
+		k.cwd = k.spec.Cwd
+		if err := k.ensureShell(&command{}); err != nil {
+			k.log.Warn("start shell", "err", err) // the command that wants it tries again, and says
+		}
 	}
 	if k.wakeR, k.wakeW, err = pipe(); err != nil {
 		return nil, err
@@ -228,7 +262,9 @@ func (k *Keeper) open() (*net.UnixListener, error) {
 			}
 		}
 	} else {
-		k.cwd = k.spec.Cwd
+		if k.sh == nil {
+			k.cwd = k.spec.Cwd
+		}
 		for _, e := range k.index.Entries() {
 			if e.Status == conch.StatusDone { // it left a state, which is gone or cannot be read
 				k.pending = &conch.ShellReport{Restarted: true, Restored: []string{"history"},
@@ -278,12 +314,20 @@ func (k *Keeper) takeLock() error {
 
 // takeSignals takes hold of every signal that the keeper's starter may have had
 // ignored (nohup, a background job of a script): what is caught here is at its
-// default in the shell, what is ignored would stay ignored in all it starts.
+// default in the shell, what is ignored would stay ignored in all it starts. To take
+// one costs two threads a wake each, so those that nobody ignores are taken aside.
 func (k *Keeper) takeSignals() {
 	ch := make(chan os.Signal, 16)
-	signal.Notify(ch, syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP,
-		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGPIPE)
-	go func() {
+	all := []os.Signal{syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP,
+		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGPIPE}
+	for _, s := range all {
+		if proc.Ignored(s.(syscall.Signal)) {
+			signal.Notify(ch, s)
+		}
+	}
+	go func() { // ends with the process
+		signal.Notify(ch, all...)
+		k.do(k.reap) // a shell that has died before
 		for s := range ch {
 			switch s {
 			case syscall.SIGCHLD:

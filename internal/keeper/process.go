@@ -273,9 +273,7 @@ func (k *Keeper) fork(p *process, prog shell.Program) (err error) {
 	mark := proc.MakeMark(k.mark, p.n)
 	_, p.floor = proc.Usage(os.Getpid())
 	var pid int
-	done := make(chan struct{})
-	k.forks <- func() {
-		defer close(done)
+	k.onFirstThread(func() {
 		// A child has its parent's mark from its first instant; one put on
 		// afterwards might come after its own children. The first thread forks
 		// nothing else meanwhile.
@@ -287,8 +285,7 @@ func (k *Keeper) fork(p *process, prog shell.Program) (err error) {
 			Sys: attr,
 		})
 		_ = proc.SetMark(os.Getpid(), 0)
-	}
-	<-done
+	})
 	if err != nil {
 		return conch.Errorf(conch.ShellFailed, "the process could not be started: %v", err).Retry()
 	}

@@ -70,9 +70,7 @@ func (k *Keeper) ensureShell(c *command) error {
 		}
 	}
 	var sh *shell.Shell
-	started := make(chan struct{})
-	k.forks <- func() { sh, err = shell.Start(cfg); close(started) }
-	<-started
+	k.onFirstThread(func() { sh, err = shell.Start(cfg) })
 	if err != nil {
 		return storageError(err)
 	}
@@ -89,6 +87,17 @@ func (k *Keeper) ensureShell(c *command) error {
 		k.watch[1] = openWatch(os.Getpid())
 	}
 	return nil
+}
+
+// onFirstThread runs f where children are to be made.
+func (k *Keeper) onFirstThread(f func()) {
+	if k.forks == nil {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	k.forks <- func() { f(); close(done) }
+	<-done
 }
 
 func openWatch(pid int) *proc.ChildWatch {

@@ -20,25 +20,10 @@ import (
 )
 
 // build makes the directory of a session that was just reserved and starts its
-// keeper. When it fails nothing is left and the label is free. Under turn.
-func (s *Session) build(ctx context.Context) error {
-	err := os.Mkdir(s.dir, 0o700)
-	if err == nil {
-		err = WriteJSON(filepath.Join(s.dir, specFile), s.spec)
-	}
-	if err == nil {
-		fault.Point("create.written")
-		// The directory's own name must be on the disk too before anybody is
-		// told of the session; the keeper need not wait for that.
-		synced := make(chan error, 1)
-		go func() { synced <- syncDir(filepath.Dir(s.dir)) }()
-		_, err = s.start(context.WithoutCancel(ctx))
-		if serr := <-synced; err == nil && serr != nil {
-			err = serr
-			s.abandon()
-		}
-	}
-	if err != nil {
+// keeper, with a shell at once if one is wanted. When it fails nothing is left and
+// the label is free. Under turn.
+func (s *Session) build(ctx context.Context, shell bool) error {
+	if err := s.setUp(context.WithoutCancel(ctx), shell); err != nil {
 		s.gone = true
 		s.st.forget(s)
 		// A keeper that was started and could not be used has been ended, and
@@ -53,6 +38,34 @@ func (s *Session) build(ctx context.Context) error {
 		return storageError(err)
 	}
 	return nil
+}
+
+func (s *Session) setUp(ctx context.Context, shell bool) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	if err := os.Mkdir(s.dir, 0o700); err != nil {
+		return err
+	}
+	// A program takes a while to start, and the disk to write: at the same time.
+	n, err := s.spawn(ctx)
+	if err != nil {
+		return err
+	}
+	if err := WriteJSON(filepath.Join(s.dir, specFile), s.spec); err != nil {
+		n.end()
+		return err
+	}
+	fault.Point("create.written")
+	// The directory's own name must be on the disk too before anybody is
+	// told of the session; the keeper need not wait for that.
+	synced := make(chan error, 1)
+	go func() { synced <- syncDir(filepath.Dir(s.dir)) }()
+	_, err = s.engage(ctx, n, shell)
+	if serr := <-synced; err == nil && serr != nil {
+		err = serr
+		s.abandon()
+	}
+	return err
 }
 
 // abandon ends the keeper of a session that is not to be. Under turn.
@@ -98,6 +111,51 @@ func (s *Session) start(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
+	n, err := s.spawn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.engage(ctx, n, false)
+}
+
+// A novice is a keeper's process that does nothing yet.
+type novice struct {
+	cmd  *exec.Cmd
+	tell *os.File // its stdin; closed without a word, it leaves
+	says *os.File // its stdout
+}
+
+// end makes sure that there is no such process.
+func (n *novice) end() {
+	n.tell.Close()
+	n.says.Close()
+	n.cmd.Process.Kill()
+	n.cmd.Wait()
+}
+
+// engage has a novice begin, waits until it serves, and connects.
+func (s *Session) engage(ctx context.Context, n *novice, shell bool) (*link, error) {
+	if err := s.begin(ctx, n, shell); err != nil {
+		n.end()
+		return nil, err
+	}
+	n.says.Close()
+	fault.Point("start.spawned")
+	l, err := s.connect(ctx)
+	if err != nil {
+		n.end()
+		return nil, err
+	}
+	l.child = n.cmd.Process
+	s.watch(l)
+	return l, nil
+}
+
+// spawn starts a keeper's process. It waits for a word on its stdin before it looks
+// at the session, so that it can be started before there is one. It has a process
+// session of its own, so that nothing sent to the daemon's group or terminal
+// reaches it, nor the other way round.
+func (s *Session) spawn(ctx context.Context) (*novice, error) {
 	select {
 	case <-s.st.loginDone:
 	case <-ctx.Done():
@@ -109,35 +167,22 @@ func (s *Session) start(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	child, err := s.spawn(ctx, limits)
-	if err != nil {
-		return nil, err
-	}
-	fault.Point("start.spawned")
-	if l, err = s.connect(ctx); err != nil {
-		child.Kill()
-		child.Wait()
-		return nil, err
-	}
-	l.child = child
-	s.watch(l)
-	return l, nil
-}
-
-// spawn runs a keeper and waits until it serves. The keeper has a process
-// session of its own, so that nothing sent to the daemon's group or terminal
-// reaches it, nor the other way round.
-func (s *Session) spawn(ctx context.Context, limits []string) (*os.Process, error) {
 	log, err := os.OpenFile(filepath.Join(s.dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	r, w, err := os.Pipe()
+	in, tell, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
+	defer in.Close()
+	says, out, err := os.Pipe()
+	if err != nil {
+		tell.Close()
+		return nil, err
+	}
+	defer out.Close()
 	cmd := exec.Command(s.st.exe, "keeper", s.dir)
 	cmd.Env = environment(s.st.login, s.st.home, s.spec)
 	cmd.Env = append(cmd.Env, limits...) // after all else: the last of a name counts
@@ -145,32 +190,42 @@ func (s *Session) spawn(ctx context.Context, limits []string) (*os.Process, erro
 		cmd.Env = append(cmd.Env, fault.Variable+"="+v)
 	}
 	cmd.Dir = "/"
-	cmd.Stdout, cmd.Stderr = w, log
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = cmd.Start()
-	w.Close()
-	if err != nil {
+	if err := cmd.Start(); err != nil {
+		tell.Close()
+		says.Close()
 		return nil, conch.Errorf(conch.ShellFailed, "cannot start a keeper: %v", err).
 			Hint("conch doctor looks for the cause")
 	}
-	// Ends when the keeper writes its line, dies, or the limit closes r.
-	stop := context.AfterFunc(ctx, func() { r.SetReadDeadline(time.Unix(1, 0)) })
-	line, err := bufio.NewReader(io.LimitReader(r, 1<<20)).ReadBytes('\n')
+	return &novice{cmd, tell, says}, nil
+}
+
+// begin tells a keeper that the session is its own, and whether its shell will be
+// wanted at once. It returns when the keeper serves.
+func (s *Session) begin(ctx context.Context, n *novice, shell bool) error {
+	word := "begin\n"
+	if shell {
+		word = "shell\n"
+	}
+	n.tell.WriteString(word) // one that has died says so below
+	n.tell.Close()
+	// Ends when the keeper writes its line, dies, or the limit closes the pipe.
+	stop := context.AfterFunc(ctx, func() { n.says.SetReadDeadline(time.Unix(1, 0)) })
+	line, err := bufio.NewReader(io.LimitReader(n.says, 1<<20)).ReadBytes('\n')
 	stop()
 	if err == nil && string(bytes.TrimSpace(line)) == "ready" {
-		return cmd.Process, nil
+		return nil
 	}
-	cmd.Process.Kill()
-	cmd.Wait()
 	var eb conch.ErrorBody
 	if json.Unmarshal(line, &eb) == nil && eb.Error.Code != "" {
-		return nil, eb.Err()
+		return eb.Err()
 	}
 	why := "died at its start"
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		why = "did not get ready in time"
 	}
-	return nil, conch.Errorf(conch.ShellFailed, "the keeper of session %s %s", s.spec.Label, why).
+	return conch.Errorf(conch.ShellFailed, "the keeper of session %s %s", s.spec.Label, why).
 		Hint("%s says: %s", filepath.Join(s.dir, logFile), lastLine(filepath.Join(s.dir, logFile)))
 }
 

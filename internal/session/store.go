@@ -218,6 +218,7 @@ type NewSpec struct {
 	Parent       string
 	RC           bool
 	Limits       map[string]string // of its own, by the configuration's names
+	Shell        bool              // a command comes next: start the shell now
 }
 
 // Create makes a session and starts its keeper. LabelTaken if the label has an
@@ -232,7 +233,7 @@ func (st *Store) Create(ctx context.Context, n NewSpec) (*Session, error) {
 			Hint("conch exec -s %s uses it; conch close %s ends it", n.Label, n.Label)
 	}
 	defer s.release()
-	return s, s.build(ctx)
+	return s, s.build(ctx, n.Shell)
 }
 
 // Obtain gives the session of a label, making it if there is none. Any number
@@ -244,7 +245,7 @@ func (st *Store) Obtain(ctx context.Context, n NewSpec) (*Session, error) {
 			return nil, err
 		}
 		if made {
-			err := s.build(ctx)
+			err := s.build(ctx, n.Shell)
 			s.release()
 			return s, err
 		}

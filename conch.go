@@ -244,6 +244,8 @@ type StatusInfo struct {
 	Processes int       `json:"processes"`
 	Relay     RelayInfo `json:"relay"`
 	UIURL     *string   `json:"ui_url"`
+	// Listen is where the network is served, null: nowhere.
+	Listen *ListenInfo `json:"listen"`
 }
 
 // RelayInfo is the relay's part of StatusInfo.

@@ -62,6 +62,8 @@ const (
 	MessageRefused   Kind = "message_refused"
 	NotOwner         Kind = "not_owner"
 	StoreDamaged     Kind = "store_damaged"
+	Unauthorized     Kind = "unauthorized"
+	TokenNotFound    Kind = "token_not_found"
 	Internal         Kind = "internal"
 )
 
@@ -75,7 +77,7 @@ func Kinds() []Kind {
 		LimitReached, CommandTimeout, QueueTimeout,
 		QueueFull, StdinClosed, OutputGone, StorageFull, HomeUnusable, AlreadyRunning, VersionMismatch, Damaged, Unresponsive, InvalidConfig,
 		NotRunning, PermissionDenied, Unsupported, ShellFailed, LabelNotFound, MessageNotFound, MessageConflict,
-		MessageRefused, NotOwner, StoreDamaged, Internal,
+		MessageRefused, NotOwner, StoreDamaged, Unauthorized, TokenNotFound, Internal,
 	}
 }
 
@@ -133,7 +135,7 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusMethodNotAllowed
 	case UnsupportedMedia:
 		return http.StatusUnsupportedMediaType
-	case SessionNotFound, CommandNotFound, ProcessNotFound, AgentNotFound, RouteNotFound, LabelNotFound, MessageNotFound:
+	case SessionNotFound, CommandNotFound, ProcessNotFound, AgentNotFound, RouteNotFound, LabelNotFound, MessageNotFound, TokenNotFound:
 		return http.StatusNotFound
 	case SessionBusy, LabelTaken, NameTaken, StdinClosed, ProcessEnded, NoTerminal, AlreadyRunning, AgentExists, MessageConflict, NotOwner:
 		return http.StatusConflict
@@ -143,6 +145,8 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusRequestTimeout
 	case QueueFull, LimitReached:
 		return http.StatusTooManyRequests
+	case Unauthorized:
+		return http.StatusUnauthorized
 	case PermissionDenied, AgentLocked, WrongPassphrase, MessageRefused:
 		return http.StatusForbidden
 	case VersionMismatch:

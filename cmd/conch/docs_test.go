@@ -146,7 +146,7 @@ func TestDocumentedVariables(t *testing.T) {
 func TestDocumentedConfig(t *testing.T) {
 	var want []string
 	for _, k := range config.Keys() {
-		v, err := k.Parse(k.Default)
+		v, err := k.Parse(k.Default) // of a text: nothing, which is off
 		if err != nil {
 			t.Fatal(err)
 		}

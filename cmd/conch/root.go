@@ -88,7 +88,7 @@ Exit status: the command's own; 124 timed out; 125 conch itself failed;
 		newSend(a), newInbox(a), newAck(a), newReply(a), newAsk(a), newAwait(a), newReceipts(a), newMail(a),
 		newNew(a), newSessions(a), newReset(a), newClose(a), newAttach(a), newPrune(a), newLog(a), newReplay(),
 		newAgent(a), newWhoami(a), newEnvelope(), newMCP(a),
-		newUp(a), newDown(a), newStatus(a), newDoctor(a), newBackup(a), newRestore(a), newBench(), newVersion(),
+		newUp(a), newDown(a), newStatus(a), newUI(a), newToken(a), newDoctor(a), newBackup(a), newRestore(a), newBench(), newVersion(),
 	)
 	return root
 }

@@ -45,13 +45,20 @@ func newStatus(a *app) *cobra.Command {
 				return table(os.Stdout, nil, [][]string{{"daemon", "not running (conch up starts it)"}, {"home", s.Home}})
 			}
 			up := time.Duration(s.UptimeS * float64(time.Second)).Round(time.Second)
-			return table(os.Stdout, nil, [][]string{
+			rows := [][]string{
 				{"daemon", fmt.Sprintf("pid %d, conch %s, up %v", s.DaemonPID, s.Version, up)},
 				{"home", s.Home},
 				{"sessions", strconv.Itoa(s.Sessions)},
 				{"processes", strconv.Itoa(s.Processes)},
 				{"relay", relayLine(s.Relay)},
-			})
+			}
+			if s.UIURL != nil {
+				rows = append(rows, []string{"page", *s.UIURL + " (conch ui lets a browser in)"})
+			}
+			if l := s.Listen; l != nil {
+				rows = append(rows, []string{"network", l.URL}, []string{"certificate", l.Fingerprint})
+			}
+			return table(os.Stdout, nil, rows)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON value")

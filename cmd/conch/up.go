@@ -16,22 +16,29 @@ import (
 
 func newUp(a *app) *cobra.Command {
 	var foreground, install, uninstall bool
+	var listen string
 	cmd := &cobra.Command{
-		Use:     "up [--foreground | --install | --uninstall]",
+		Use:     "up [--listen ADDRESS] [--foreground | --install | --uninstall]",
 		GroupID: groupDaemon,
 		Short:   "Start the daemon",
 		Long: `Start the daemon in the background and return when it serves. Other verbs start
 it by themselves; one that was started so leaves when nothing is left to do.
 
 --install has systemd (or launchd) start it at every login and restart it if it
-fails. Sessions are not ended with the service. --uninstall undoes that.`,
+fails. Sessions are not ended with the service. --uninstall undoes that.
+
+--listen serves the network too, until the daemon leaves: TLS, and a token with
+every request (conch token). The key listen in config.toml does so every time.`,
 		Args: words(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if foreground && (install || uninstall) || install && uninstall {
 				return conch.Errorf(conch.InvalidRequest, "--foreground, --install and --uninstall exclude each other")
 			}
+			if listen != "" && (install || uninstall) {
+				return conch.Errorf(conch.InvalidRequest, "--listen is not kept by --install").Hint("set the key listen in config.toml")
+			}
 			if foreground {
-				return serve(cmd.Context(), daemon.Options{Ready: func() {
+				return serve(cmd.Context(), daemon.Options{Listen: listen, Ready: func() {
 					fmt.Fprintln(os.Stderr, "conch: serving; Ctrl-C stops the daemon and leaves sessions running")
 				}})
 			}
@@ -43,6 +50,11 @@ fails. Sessions are not ended with the service. --uninstall undoes that.`,
 			if err != nil {
 				return err
 			}
+			if listen != "" {
+				if _, err := c.Listen(cmd.Context(), listen); err != nil {
+					return err
+				}
+			}
 			s, err := c.Status(cmd.Context())
 			if err != nil {
 				return err
@@ -52,9 +64,13 @@ fails. Sessions are not ended with the service. --uninstall undoes that.`,
 			} else {
 				fmt.Printf("already running (pid %d, home %s)\n", s.DaemonPID, harmless(s.Home))
 			}
+			if l := s.Listen; l != nil {
+				fmt.Printf("serving the network at %s (%s)\n", harmless(l.URL), harmless(l.Fingerprint))
+			}
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&listen, "listen", "", "serve the network at `ADDRESS`, such as :7443 or 10.0.0.5:7443")
 	cmd.Flags().BoolVar(&install, "install", false, "have the system start the daemon at every login")
 	cmd.Flags().BoolVar(&uninstall, "uninstall", false, "undo --install")
 	cmd.Flags().BoolVar(&foreground, "foreground", false, "run the daemon in this process")

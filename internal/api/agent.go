@@ -2,10 +2,10 @@ package api
 
 import (
 	"encoding/json"
-	"net"
 	"net/http"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/gate"
 	"github.com/conchsh/conch/internal/host"
 )
 
@@ -79,10 +79,10 @@ func (s *server) unassignAgent(r *http.Request) (any, error) {
 }
 
 // local decodes a request that carries a secret or is answered with one. Such
-// a request stays on this machine, whatever else is served elsewhere one day.
+// a request stays on this machine.
 func local(r *http.Request, v any) error {
-	if _, ok := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr); !ok {
-		return conch.Errorf(conch.PermissionDenied, "keys and passphrases do not travel over a network").
+	if !gate.Local(r) {
+		return conch.Errorf(conch.PermissionDenied, "keys, passphrases and tokens do not travel over a network").
 			Hint("use the daemon's unix socket")
 	}
 	return decode(r, v)

@@ -14,6 +14,7 @@ import (
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/agent"
 	"github.com/conchsh/conch/internal/api"
+	"github.com/conchsh/conch/internal/gate"
 	"github.com/conchsh/conch/internal/host"
 	"github.com/conchsh/conch/internal/session"
 )
@@ -31,7 +32,11 @@ func serve(t *testing.T) (h *host.Host, tcp, unix func(method, path, body string
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	h = host.New(host.Options{Store: store, Agents: agents, Home: home, Version: "test"})
+	door, err := gate.Open(gate.Options{Home: home})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h = host.New(host.Options{Store: store, Agents: agents, Home: home, Version: "test", Gate: door, Leaving: t.Context()})
 	ts := httptest.NewServer(api.New(h))
 	t.Cleanup(ts.Close)
 	path := filepath.Join(t.TempDir(), "s")

@@ -4,7 +4,9 @@
 // A session's requests are not served here. Route hands their connections to
 // the keeper before any HTTP is spoken; those that arrive here nevertheless,
 // because the keeper has to be started first or the client reuses a
-// connection, are rebuilt and handed over by the same way.
+// connection, are rebuilt and handed over by the same way. What came by one of the
+// gate's ports cannot be handed over, since only this process has its keys: it is
+// passed on, as it comes, and so is the answer.
 package api
 
 import (
@@ -18,6 +20,7 @@ import (
 	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/gate"
 	"github.com/conchsh/conch/internal/host"
 	"github.com/conchsh/conch/internal/route"
 )
@@ -42,6 +45,7 @@ func New(h *host.Host) http.Handler {
 	if len(wrong) > 0 { // a test looks at this
 		panic(fmt.Sprint("calls without handler, or handlers without call: ", wrong))
 	}
+	s.mux.Allow = gate.Allow
 	for _, r := range route.Session() {
 		s.mux.Pass([]route.Route{r}, s.keeper(r))
 	}
@@ -88,6 +92,12 @@ func (s *server) handlers() map[string]http.HandlerFunc {
 		"setPolicy":     s.setPolicy,
 		"setPriority":   s.setPriority,
 		"busy":          s.busy,
+		"access":        s.access,
+		"tokens":        s.tokens,
+		"newToken":      s.newToken,
+		"revokeToken":   s.revokeToken,
+		"listen":        s.listen,
+		"page":          s.page,
 	} {
 		list[name] = answer(f)
 	}
@@ -154,6 +164,15 @@ func because(r *http.Request, err error) error {
 		return e
 	}
 	return err
+}
+
+// Fail writes an error in its form, with the headers of every answer.
+func Fail(version string) func(http.ResponseWriter, error) {
+	return func(w http.ResponseWriter, err error) {
+		w.Header().Set(HeaderProtocol, strconv.Itoa(conch.ProtocolVersion))
+		w.Header().Set(HeaderVersion, version)
+		fail(w, err)
+	}
 }
 
 func fail(w http.ResponseWriter, err error) {

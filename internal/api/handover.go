@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/gate"
 	"github.com/conchsh/conch/internal/host"
 	"github.com/conchsh/conch/internal/route"
 	"github.com/conchsh/conch/internal/session"
@@ -101,6 +102,8 @@ func (s *server) keeper(rt route.Route) http.HandlerFunc {
 			serveArchive(w, r, rt, closed)
 		case rt.Name == "run":
 			s.run(w, r, sess)
+		case !gate.Local(r):
+			s.forward(w, r, rt, sess, open)
 		default:
 			s.handover(w, r, sess, open)
 		}

@@ -56,6 +56,9 @@ func Describe(version string) map[string]any {
 		"paths": paths,
 		"components": object{
 			"schemas": d.schemas,
+			"securitySchemes": object{"token": object{
+				"type": "http", "scheme": "bearer", "description": "Over the network: a token with one of these scopes. exec includes read, admin everything.",
+			}},
 			"headers": object{
 				HeaderProtocol: object{"description": "The protocol the answerer speaks.", "schema": object{"type": "integer"}},
 				HeaderVersion:  object{"description": "The answerer's version.", "schema": object{"type": "string"}},
@@ -75,6 +78,8 @@ func (d *describer) operation(tag string, r route.Route) object {
 	op := object{
 		"operationId": r.Name, "summary": r.Summary, "tags": []string{tag},
 		"parameters": d.parameters(r), "responses": d.responses(r),
+		// On the unix socket none is needed.
+		"security": []object{{}, {"token": r.Scope.Names()}},
 	}
 	if r.Detail != "" {
 		op["description"] = r.Detail

@@ -79,7 +79,7 @@ func TestOpenAPI(t *testing.T) {
 		t.Errorf("openapi %v", doc["openapi"])
 	}
 	only("info", sub("document", doc, "info"), "title version", "summary description")
-	only("components", sub("document", doc, "components"), "", "schemas headers")
+	only("components", sub("document", doc, "components"), "", "schemas headers securitySchemes")
 
 	content := func(at string, m map[string]any) {
 		for kind, media := range m {
@@ -101,7 +101,7 @@ func TestOpenAPI(t *testing.T) {
 				t.Errorf("%s is described and not in the table", at)
 			}
 			delete(served, at)
-			only(at, o, "operationId summary responses parameters tags", "description requestBody")
+			only(at, o, "operationId summary responses parameters tags security", "description requestBody")
 			id, _ := o["operationId"].(string)
 			if id == "" || ids[id] {
 				t.Errorf("%s: operationId %q is empty or doubled", at, id)

@@ -8,6 +8,7 @@ path.agent {"pattern":"^[a-z0-9][a-z0-9-]{0,31}$"} The agent that owns the sessi
 path.label {"pattern":"^[A-Za-z0-9_:-]{1,32}$"} The session's label.
 path.id {"pattern":"^[a-z2-7]{8}-[1-9][0-9]{0,9}$"} The command's id.
 path.message {"pattern":"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$"} The message's id.
+path.token {"pattern":"^[A-Za-z0-9_:-]{1,32}$"} The token's name.
 path.name {"pattern":"^[a-z0-9][a-z0-9-]{0,31}$"} The agent's name.
 
 ErrorBody The form of every error.
@@ -437,4 +438,39 @@ PresenceRequest.boot The run of the machine that the process belongs to.
 PresenceRequest.priority Which live session is the primary; null leaves it as it is.
 PresenceRequest.cwd Where the client works.
 PresenceRequest.busy It is at work.
+
+TokenInfo A token, without its secret.
+TokenInfo.name {"pattern":"^[A-Za-z0-9_:-]{1,32}$"} Its name.
+TokenInfo.scopes {"items":{"enum":["read","exec","mail","admin"]}} What it may do; exec includes read, admin everything.
+TokenInfo.created_at When it was made.
+TokenInfo.expires_at Until when it is good; null: until it is revoked.
+NewTokenRequest A token to be made.
+NewTokenRequest.name {"pattern":"^[A-Za-z0-9_:-]{1,32}$"} A name that no token has.
+NewTokenRequest.scopes {"minItems":1,"items":{"enum":["read","exec","mail","admin"]}} What it may do.
+NewTokenRequest.expires_ms {"minimum":0,"maximum":3153600000000} How long it is good for; 0: until it is revoked.
+NewToken A token with its secret.
+NewToken.token The secret, for the header Authorization. It is shown here and never again.
+Revoked What became of a token.
+Revoked.revoked It is no longer good.
+ListenRequest Where to serve the network.
+ListenRequest.address HOST:PORT, or :PORT for all addresses; port 0 is any that is free.
+ListenInfo Where the network is served.
+ListenInfo.address What is listened at.
+ListenInfo.url The address for clients.
+ListenInfo.certificate The certificate's file.
+ListenInfo.fingerprint SHA-256 of the certificate, by which a client knows it.
+StatusInfo.listen Where the network is served; null: nowhere.
+PageRequest A way to the web page.
+PageRequest.read_only It lets a browser look and not touch.
+PageRequest.port {"minimum":0,"maximum":65535} The port on 127.0.0.1; 0: as configured, or the one it had, or any.
+PageRequest.file Make a file as well that leads a browser to the address.
+PageLink An address that lets one browser in, once.
+PageLink.url The address, with its secret in the fragment.
+PageLink.file The file that leads there, if it was asked for; it is gone with the secret.
+PageLink.expires_at Until when it lets somebody in.
+AccessInfo What a caller may do.
+AccessInfo.via {"enum":["socket","token","page"]} How the request came.
+AccessInfo.name The token's name, if it is one.
+AccessInfo.scopes {"items":{"enum":["read","exec","mail","admin"]}} What it may do; exec includes read, admin everything.
+AccessInfo.expires_at Until when; null: without end.
 `

@@ -38,6 +38,7 @@ const (
 	Size                 // bytes, with or without KiB, MiB, GiB, TiB
 	Duration             // 90s, 15m, 24h, 30d; as a number: nanoseconds
 	Cores                // processors, 0.1 or more; as a number: thousandths
+	Text                 // words, which have no number: see Config.Text
 )
 
 // A Key is one thing that can be set.
@@ -74,6 +75,11 @@ const (
 	SessionMemory = "session_memory"
 	SessionCPU    = "session_cpu"
 	SessionPids   = "session_pids"
+	Listen        = "listen"
+	ListenNames   = "listen_names"
+	TLSCert       = "tls_cert"
+	TLSKey        = "tls_key"
+	UIPort        = "ui_port"
 )
 
 // Keys is every key there is. It is a function so that no process pays for the
@@ -94,6 +100,11 @@ func Keys() []Key {
 		{Name: SessionMemory, Kind: Size, Default: "0", Session: true, Zero: "no limit", Doc: "memory of one session's processes (needs cgroups)"},
 		{Name: SessionCPU, Kind: Cores, Default: "0", Session: true, Zero: "no limit", Doc: "processors one session's processes may use, such as 1.5 (needs cgroups)"},
 		{Name: SessionPids, Default: "0", Session: true, Zero: "no limit", Doc: "processes and threads one session may have (needs cgroups)"},
+		{Name: Listen, Kind: Text, Zero: "the unix socket only", Doc: "address to serve the network at, such as `:7443`: TLS, and a token with every request"},
+		{Name: ListenNames, Kind: Text, Zero: "its own names", Doc: "further host names by which that address may be called, separated by commas"},
+		{Name: TLSCert, Kind: Text, Zero: "one is made", Doc: "file of the certificate for it (PEM); with `tls_key`"},
+		{Name: TLSKey, Kind: Text, Zero: "one is made", Doc: "file of the certificate's key (PEM)"},
+		{Name: UIPort, Default: "0", Zero: "any that is free", Doc: "port of the web page on 127.0.0.1 (`conch ui`)"},
 	}
 }
 
@@ -112,6 +123,7 @@ type Config struct {
 	// Path is the file, whether it exists or not.
 	Path string
 	set  map[string]int64
+	text map[string]string
 	from map[string]string
 }
 
@@ -134,6 +146,17 @@ func (c Config) Get(name string) int64 {
 // Time is a duration's value.
 func (c Config) Time(name string) time.Duration { return time.Duration(c.Get(name)) }
 
+// Text is the value of a key of that kind, "" where it is off.
+func (c Config) Text(name string) string { return c.text[name] }
+
+// Shown is a value as it would be set.
+func (c Config) Shown(k Key) string {
+	if t := c.text[k.Name]; t != "" {
+		return t
+	}
+	return k.Format(c.Get(k.Name))
+}
+
 // Source says where a value comes from: the file with its line, a variable, the
 // session, or "default".
 func (c Config) Source(name string) string {
@@ -148,7 +171,7 @@ func (c Config) With(values map[string]string) (Config, error) {
 	if len(values) == 0 {
 		return c, nil
 	}
-	out := Config{Path: c.Path, set: map[string]int64{}, from: map[string]string{}}
+	out := Config{Path: c.Path, set: map[string]int64{}, text: c.text, from: map[string]string{}}
 	for n, v := range c.set {
 		out.set[n], out.from[n] = v, c.from[n]
 	}
@@ -184,7 +207,7 @@ func (c Config) Keeper() []string {
 // Load reads the home's file and the environment. Every fault is reported, in
 // one conch.InvalidConfig.
 func Load(home string, env func(string) (string, bool)) (Config, error) {
-	c := Config{Path: filepath.Join(home, File), set: map[string]int64{}, from: map[string]string{}}
+	c := Config{Path: filepath.Join(home, File), set: map[string]int64{}, text: map[string]string{}, from: map[string]string{}}
 	faults := c.readFile()
 	for _, k := range Keys() {
 		text, ok := env(k.Variable())
@@ -196,7 +219,7 @@ func Load(home string, env func(string) (string, bool)) (Config, error) {
 			faults = append(faults, fmt.Sprintf("%s: %v; %s", k.Variable(), err, k.example()))
 			continue
 		}
-		c.set[k.Name], c.from[k.Name] = v, k.Variable()
+		c.put(k, v, text, k.Variable())
 	}
 	if len(faults) > 0 {
 		return Config{Path: c.Path}, conch.Errorf(conch.InvalidConfig, "%s", strings.Join(faults, "; and ")).
@@ -243,9 +266,22 @@ func (c *Config) readFile() []string {
 			faults = append(faults, fmt.Sprintf("%s: %s: %v; %s", at, name, err, k.example()))
 			continue
 		}
-		c.set[name], c.from[name] = v, at
+		c.put(k, v, fmt.Sprint(raw[name]), at)
 	}
 	return faults
+}
+
+// put takes a value that was read at a place.
+func (c *Config) put(k Key, v int64, text, from string) {
+	c.from[k.Name] = from
+	if k.Kind != Text {
+		c.set[k.Name] = v
+		return
+	}
+	if text = strings.TrimSpace(text); text == "off" || text == "none" || text == "false" {
+		text = ""
+	}
+	c.text[k.Name] = text
 }
 
 // linesOf finds on which line a key stands. The decoder tells it only of text

@@ -12,6 +12,9 @@ import (
 // parseAny reads a value as the file has it: a string as a variable would have
 // it, or a number.
 func (k Key) parseAny(v any) (int64, error) {
+	if _, ok := v.(string); k.Kind == Text && !ok && v != false {
+		return 0, fmt.Errorf("%v is not a text", v)
+	}
 	switch v := v.(type) {
 	case string:
 		return k.Parse(v)
@@ -35,6 +38,9 @@ func (k Key) Parse(text string) (int64, error) {
 	text = strings.TrimSpace(text)
 	if text == "off" || text == "none" {
 		text = "0"
+	}
+	if k.Kind == Text {
+		return 0, nil
 	}
 	var v int64
 	var err error
@@ -120,7 +126,7 @@ func parseDuration(text string) (int64, error) {
 
 // example says how a value is written.
 func (k Key) example() string {
-	s := map[Kind]string{Count: "a number such as 100", Size: "a size such as 512MiB or 4GiB", Duration: "a duration such as 90s, 24h or 30d", Cores: "a number such as 1.5"}[k.Kind]
+	s := map[Kind]string{Count: "a number such as 100", Size: "a size such as 512MiB or 4GiB", Duration: "a duration such as 90s, 24h or 30d", Cores: "a number such as 1.5", Text: "a text in quotes"}[k.Kind]
 	if k.Zero != "" {
 		s += ", or off"
 	}

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -27,12 +28,14 @@ import (
 	"github.com/conchsh/conch/internal/api"
 	"github.com/conchsh/conch/internal/config"
 	"github.com/conchsh/conch/internal/fault"
+	"github.com/conchsh/conch/internal/gate"
 	"github.com/conchsh/conch/internal/host"
 	"github.com/conchsh/conch/internal/logfile"
 	"github.com/conchsh/conch/internal/proc"
 	"github.com/conchsh/conch/internal/route"
 	"github.com/conchsh/conch/internal/session"
 	"github.com/conchsh/conch/internal/sock"
+	"github.com/conchsh/conch/internal/web"
 )
 
 // Options say which daemon to run.
@@ -50,6 +53,8 @@ type Options struct {
 	// its context or by a signal. They stay open, and begin again from their
 	// checkpoints. A daemon that a client tells to leave leaves them running.
 	EndSessions bool
+	// Listen is where to serve the network, before what the configuration says.
+	Listen string
 	// Ready is called once the socket answers and daemon.json says where.
 	Ready func()
 	// NoConfig leaves the configuration unread: a daemon that is only to close
@@ -149,8 +154,21 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return homeError(home, err)
 	}
+	door, err := gate.Open(gate.Options{
+		Home: home, Names: splitNames(cfg.Text(config.ListenNames)), Cert: cfg.Text(config.TLSCert), Key: cfg.Text(config.TLSKey),
+		PagePort: int(cfg.Get(config.UIPort)), Log: log, Fail: api.Fail(o.Version),
+	})
+	if err != nil {
+		ul.Close()
+		return homeError(home, err)
+	}
+	door.Sweep()
+	if o.Listen == "" {
+		o.Listen = cfg.Text(config.Listen)
+	}
 	h := host.New(host.Options{
-		Store: store, Agents: agents, Home: home, Socket: path, Version: o.Version, Config: cfg, Auto: o.AutoStarted, Inside: o.EndSessions, Leave: leave, Log: log,
+		Store: store, Agents: agents, Home: home, Socket: path, Version: o.Version, Config: cfg, Auto: o.AutoStarted, Inside: o.EndSessions,
+		Leave: leave, Leaving: ctx, Gate: door, Log: log,
 	})
 	defer h.Mail.Close()
 	l := sock.NewListener(ul, api.Route(h))
@@ -162,10 +180,16 @@ func Run(ctx context.Context, o Options) (err error) {
 	// Requests that outlast the daemon's patience are told so by their context.
 	reqs, tell := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer tell(nil)
-	idle := newIdle(o, store.Live, leave)
+	idle := newIdle(o, func() int {
+		if door.Listening() != nil {
+			return 1 // others count on it
+		}
+		return store.Live()
+	}, leave)
 	defer idle.stop()
+	handler := idle.watch(observe(api.New(h), h, log))
 	srv := &http.Server{
-		Handler:           idle.watch(observe(api.New(h), h, log)),
+		Handler:           handler,
 		ConnContext:       withPeer,
 		BaseContext:       func(net.Listener) context.Context { return reqs },
 		ReadHeaderTimeout: route.HeaderTime,
@@ -177,6 +201,16 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }() // ends with the listener
+
+	defer door.Close()
+	door.Serve(reqs, handler, web.Handler())
+	if o.Listen != "" {
+		if _, err := door.Listen(o.Listen); err != nil {
+			l.Close()
+			<-served
+			return err
+		}
+	}
 
 	record := filepath.Join(home, "daemon.json")
 	err = session.WriteJSON(record, Record{os.Getpid(), path, o.Version, conch.ProtocolVersion, time.Now().UTC()})
@@ -219,7 +253,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	// The record first, so that nobody is sent to a socket that is going away.
 	os.Remove(record)
 	h.Mail.Leave() // whoever waits for mail is told, not waited for
-	finish(srv, func() {
+	finish([]server{srv, door}, func() {
 		tell(conch.Errorf(conch.NotRunning, "the daemon left before it could finish this").Hint("try again; it starts anew").Retry())
 	})
 	<-served
@@ -231,18 +265,36 @@ func Run(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
+// A server is the socket's, or the gate.
+type server interface {
+	Shutdown(context.Context) error
+	Close() error
+}
+
 // finish lets requests end, then tells those that are left, then cuts them off.
-func finish(srv *http.Server, tell func()) {
+func finish(servers []server, tell func()) {
 	for _, grace := range []time.Duration{shutdownGrace, tellGrace} {
 		ctx, cancel := context.WithTimeout(context.Background(), grace)
-		err := srv.Shutdown(ctx)
+		var wg sync.WaitGroup
+		for _, srv := range servers {
+			wg.Go(func() { srv.Shutdown(ctx) })
+		}
+		wg.Wait()
+		late := ctx.Err() != nil
 		cancel()
-		if err == nil {
-			return
+		if !late {
+			break
 		}
 		tell()
 	}
-	srv.Close()
+	for _, srv := range servers {
+		srv.Close()
+	}
+}
+
+// splitNames reads the hosts of listen_names.
+func splitNames(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 // watchHome looks now and then whether the home is still there. Without it nobody can

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/conchsh/conch/internal/gate"
 	"github.com/conchsh/conch/internal/host"
 	"github.com/conchsh/conch/internal/sock"
 )
@@ -52,6 +53,9 @@ func observe(next http.Handler, h *host.Host, log *slog.Logger) http.Handler {
 			}
 			if id := r.PathValue("id"); id != "" {
 				args = append(args, "id", id)
+			}
+			if gr, ok := gate.From(r); ok {
+				args = append(args, "via", gr.Via, "as", gr.Name)
 			}
 			if o.hijacked {
 				args = append(args, "handover", true)

@@ -168,7 +168,7 @@ func checkConfig(home string) Check {
 	var set []string
 	for _, k := range config.Keys() {
 		if src := c.Source(k.Name); src != "default" {
-			set = append(set, fmt.Sprintf("%s = %s", k.Name, k.Format(c.Get(k.Name))))
+			set = append(set, fmt.Sprintf("%s = %s", k.Name, c.Shown(k)))
 		}
 	}
 	if len(set) == 0 {

@@ -2,7 +2,8 @@
 // surfaces (HTTP today) decode, call one of these, and encode; nothing else
 // decides anything.
 //
-// Who may call is settled before: the socket lets in only the owner. Running
+// Who may call is settled before: the socket lets in only the owner, package gate
+// those who have a token or are the page. Running
 // commands is not here: a session's requests are served by its keeper, which
 // Open finds or starts and the surface hands the connection to.
 package host
@@ -18,6 +19,7 @@ import (
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/agent"
 	"github.com/conchsh/conch/internal/config"
+	"github.com/conchsh/conch/internal/gate"
 	"github.com/conchsh/conch/internal/mail"
 	"github.com/conchsh/conch/internal/session"
 )
@@ -35,9 +37,12 @@ type Options struct {
 	Auto bool
 	// Inside says that the daemon is part of an agent's server, and leaves with it.
 	Inside bool
-	// Leave makes the daemon shut down, soon and gracefully.
-	Leave func()
-	Log   *slog.Logger // nil: nothing is logged
+	// Leave makes the daemon shut down, soon and gracefully. Leaving has then ended.
+	Leave   func()
+	Leaving context.Context
+	// Gate is who else may come in.
+	Gate *gate.Gate
+	Log  *slog.Logger // nil: nothing is logged
 }
 
 // A Host answers for one home. Its methods are safe for concurrent use.

@@ -19,12 +19,18 @@ func (h *Host) Status(ctx context.Context) conch.StatusInfo {
 	for _, s := range h.Sessions(ctx) {
 		processes += s.Processes
 	}
+	var page *string
+	if u := h.Gate.PageURL(); u != "" {
+		page = &u
+	}
 	return conch.StatusInfo{
 		Version: h.Version, DaemonPID: os.Getpid(), Home: h.Home,
 		UptimeS:   time.Since(h.started).Seconds(),
 		Sessions:  len(h.Store.Sessions()),
 		Processes: processes,
 		Relay:     h.relay(),
+		UIURL:     page,
+		Listen:    h.Gate.Listening(),
 	}
 }
 

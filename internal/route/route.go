@@ -64,6 +64,7 @@ type Route struct {
 	MaxBody  int64 // of a JSON body; 0: MaxBody
 	Upload   bool  // the body is bytes, of any length, read as they come
 
+	Scope  Scope    // what a token must allow; see Needs
 	Answer any      // a value of the JSON answer's type
 	Media  []string // other content types it answers with
 	Empty  string   // when it answers 204
@@ -73,7 +74,7 @@ type Route struct {
 // Common are the kinds that any call may answer with.
 func Common() []conch.Kind {
 	return []conch.Kind{conch.InvalidRequest, conch.MethodNotAllowed, conch.RequestTimeout, conch.TooLarge, conch.UnsupportedMedia,
-		conch.VersionMismatch, conch.HeaderTooLarge, conch.Internal, conch.TooManyClients, conch.PermissionDenied, conch.StorageFull}
+		conch.VersionMismatch, conch.HeaderTooLarge, conch.Internal, conch.TooManyClients, conch.PermissionDenied, conch.Unauthorized, conch.StorageFull}
 }
 
 // Params are the names in the path, in order.
@@ -100,6 +101,8 @@ func wildcard(s string) (name string, ok bool) {
 type Mux struct {
 	// Fail writes an error.
 	Fail func(w http.ResponseWriter, err error)
+	// Allow, if not nil, says why a request may not make a call.
+	Allow func(r *http.Request, rt Route) error
 
 	list []entry
 }
@@ -157,6 +160,12 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := e.checkQuery(r.URL.RawQuery); err != nil {
 		m.Fail(w, err)
 		return
+	}
+	if m.Allow != nil {
+		if err := m.Allow(r, e.Route); err != nil {
+			m.Fail(w, err)
+			return
+		}
 	}
 	if !e.passing {
 		if err := e.checkBody(w, r); err != nil {

@@ -13,7 +13,9 @@ const (
 )
 
 // Daemon are the calls that the daemon answers itself.
-func Daemon() []Route { return append(append(daemon(), agents()...), mail()...) }
+func Daemon() []Route {
+	return scoped(append(append(append(daemon(), agents()...), mail()...), access()...))
+}
 
 func daemon() []Route {
 	return []Route{
@@ -127,6 +129,22 @@ func mail() []Route {
 	}
 }
 
+// access are the calls about who else may come in, and by which way.
+func access() []Route {
+	return []Route{
+		{Name: "access", Method: get, Path: "/v1/access", Summary: "What the caller may do, and as whom.", Answer: conch.AccessInfo{}},
+		{Name: "tokens", Method: get, Path: "/v1/tokens", Summary: "The tokens that let programs in over the network.", Answer: []conch.TokenInfo{}},
+		{Name: "newToken", Method: post, Path: "/v1/tokens", Summary: "Make a token. This answer is the only one that has it.",
+			Detail: "On the unix socket only.", Body: conch.NewTokenRequest{}, Answer: conch.NewToken{}, Errors: []conch.Kind{conch.NameTaken, conch.InvalidLabel}},
+		{Name: "revokeToken", Method: post, Path: "/v1/tokens/{token}/revoke", Summary: "Take a token back; what is open under it ends.",
+			Answer: conch.Revoked{}, Errors: []conch.Kind{conch.TokenNotFound}},
+		{Name: "listen", Method: post, Path: "/v1/listen", Summary: "Serve the network until the daemon leaves: TLS, and a token with every request.",
+			Detail: "On the unix socket only.", Body: conch.ListenRequest{}, Answer: conch.ListenInfo{}, Errors: []conch.Kind{conch.AlreadyRunning, conch.InvalidConfig}},
+		{Name: "page", Method: post, Path: "/v1/page", Summary: "Serve the web page on 127.0.0.1, and make an address that lets one browser in, once, within a minute.",
+			Detail: "On the unix socket only.", Body: conch.PageRequest{}, Optional: true, Answer: conch.PageLink{}, Errors: []conch.Kind{conch.AlreadyRunning}},
+	}
+}
+
 // Session are the calls that a session's keeper answers. Of a closed session the
 // daemon still answers those that Archived allows.
 func Session() []Route {
@@ -180,7 +198,7 @@ func Session() []Route {
 		inSession.Name = "session" + string(r.Name[0]-'a'+'A') + r.Name[1:]
 		list = append(list, byID, inSession)
 	}
-	return list
+	return scoped(list)
 }
 
 // command are the calls about one command. Each has two paths: by the id alone,

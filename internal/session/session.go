@@ -101,6 +101,21 @@ func (s *Session) Handover(c syscall.Conn, head []byte) error {
 	return err
 }
 
+// Dial gives a connection on which the keeper, which must run, serves requests as
+// on any client's.
+func (s *Session) Dial() (net.Conn, error) {
+	ours, theirs, err := sock.Pair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	if err := s.Handover(theirs, nil); err != nil {
+		ours.Close()
+		return nil, err
+	}
+	return ours, nil
+}
+
 func (l *link) hand(c syscall.Conn, head []byte) error {
 	err := l.pass.Pass(c, head)
 	if errors.Is(err, sock.ErrBroken) || errors.Is(err, os.ErrDeadlineExceeded) {

@@ -317,4 +317,7 @@ type PresenceInfo struct {
 	// Seq is the last mail event before this presence. Who listens after it hears of
 	// everything that the presence brought.
 	Seq int64 `json:"seq"`
+	// MailError is why mail cannot be used. The label is held all the same, and is
+	// not kept for the next time.
+	MailError string `json:"mail_error,omitempty"`
 }

@@ -32,6 +32,13 @@ type self struct {
 	mail waiting
 }
 
+// mute is why there is no mail; empty: there is.
+func (m *self) mute() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.held.MailError
+}
+
 func (m *self) name() string { return m.Agent + "/" + m.Label }
 
 // here reports whether the daemon knows of us.
@@ -94,25 +101,32 @@ func (s *Server) own(ctx context.Context, by *client.Client, harness string) (*s
 	if me.here() {
 		return me, nil
 	}
-	again := me.PresenceRequest
-	again.Only = true
-	p, err := by.Present(ctx, again)
+	err := s.again(ctx, by, me)
 	if err == nil {
-		me.take(p)
 		return me, nil
 	}
 	if !errors.Is(err, conch.LabelTaken) {
 		return nil, err
 	}
 	// While there was no daemon, another has come for it.
-	again.Only = false
 	lost := me.Label
-	if me, err = s.claim(ctx, by, again); err != nil {
+	if me, err = s.claim(ctx, by, me.PresenceRequest); err != nil {
 		return nil, err
 	}
 	me.note = fmt.Sprintf("%s was yours until its daemon ended, and another session has it now", lost)
 	s.become(me)
 	return me, nil
+}
+
+// again claims the label that me has.
+func (s *Server) again(ctx context.Context, by *client.Client, me *self) error {
+	r := me.PresenceRequest
+	r.Only = true
+	p, err := by.Present(ctx, r)
+	if err == nil {
+		me.take(p)
+	}
+	return err
 }
 
 // claim takes a label.

@@ -1,4 +1,11 @@
-package mcp
+// Package frame shows to a model what others wrote: the text of messages, and anything
+// else that a program, a file or a person elsewhere decides. Nothing of it can pass for
+// what conch says: escape sequences are left out, characters that cannot be seen are
+// written out, and a message stands between two lines with a mark that its writer could
+// not know.
+//
+// Functions have no state; a Frame is for one result and one goroutine.
+package frame
 
 import (
 	"crypto/rand"
@@ -19,20 +26,20 @@ const (
 	bodyLeast   = 500
 )
 
-// A frame shows text that others wrote. Its boundary is made after the text, at random
+// A Frame shows text that others wrote. Its boundary is made after the text, at random
 // and anew for every result, so that no text can hold it: what stands between the two
 // lines with it is the text, whatever it pretends to be.
-type frame struct {
+type Frame struct {
 	boundary string
 	left     int
 }
 
-// newFrame is for texts; that none holds the boundary is looked at all the same.
-func newFrame(texts ...string) *frame {
+// New is for texts; that none holds the boundary is looked at all the same.
+func New(texts ...string) *Frame {
 	for {
 		var b [16]byte
 		rand.Read(b[:]) // never fails
-		f := &frame{hex.EncodeToString(b[:]), bodiesLimit}
+		f := &Frame{hex.EncodeToString(b[:]), bodiesLimit}
 		free := true
 		for _, t := range texts {
 			free = free && !strings.Contains(t, f.boundary)
@@ -43,19 +50,19 @@ func newFrame(texts ...string) *frame {
 	}
 }
 
-// message is one message: who wrote it and what that is worth, and then the text.
+// Message is one message: who wrote it and what that is worth, and then the text.
 // Within one home every sender is an agent of this home, which its daemon knows, and
 // so of the reader's own user.
-func (f *frame) message(e *conch.InboxEntry) string {
+func (f *Frame) Message(e *conch.InboxEntry) string {
 	var b strings.Builder
 	from := e.From
 	if e.FromSession != nil {
 		from += "/" + *e.FromSession
 	}
 	fmt.Fprintf(&b, "message %s\nfrom %s (verified: an agent of this home; authority: own)\nto %s · role %s · sent %s",
-		oneLine(e.ID, conch.MaxMessageID), oneLine(from, 200), oneLine(e.ToSession, 64), oneLine(e.Role, 20), e.SentAt.UTC().Format(time.RFC3339))
+		OneLine(e.ID, conch.MaxMessageID), OneLine(from, 200), OneLine(e.ToSession, 64), OneLine(e.Role, 20), e.SentAt.UTC().Format(time.RFC3339))
 	if e.InReplyTo != nil {
-		fmt.Fprintf(&b, " · in reply to %s", oneLine(*e.InReplyTo, conch.MaxMessageID))
+		fmt.Fprintf(&b, " · in reply to %s", OneLine(*e.InReplyTo, conch.MaxMessageID))
 	}
 	if e.Auto {
 		b.WriteString(" · written by a program on its own")
@@ -80,7 +87,7 @@ func (f *frame) message(e *conch.InboxEntry) string {
 
 // body is a text as it is shown: seeable characters only, and no more than there is
 // room for.
-func (f *frame) body(text string) (shown string, changed, cut int) {
+func (f *Frame) body(text string) (shown string, changed, cut int) {
 	room := max(bodyLeast, min(bodyLimit, f.left))
 	part := text
 	if len(part) > room {
@@ -90,8 +97,8 @@ func (f *frame) body(text string) (shown string, changed, cut int) {
 		}
 		cut = len(text) - len(part)
 	}
-	shown, changed = plain([]byte(part))
-	shown = clip(shown, room)
+	shown, changed = Plain([]byte(part))
+	shown = Clip(shown, room)
 	f.left -= len(shown)
 	return shown, changed, cut
 }

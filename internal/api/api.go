@@ -88,6 +88,7 @@ func (s *server) handlers() map[string]http.HandlerFunc {
 		"setPolicy":     s.setPolicy,
 		"setPriority":   s.setPriority,
 		"busy":          s.busy,
+		"hook":          s.hook,
 	} {
 		list[name] = answer(f)
 	}

@@ -32,6 +32,7 @@ type holder struct {
 	// claimed and harness say who may take the label back: the same harness session.
 	claimed bool
 	harness string
+	parent  int // the harness's process, for its hooks; 0: not known
 	since   time.Time
 	gone    chan struct{} // closed when the process is gone
 	once    sync.Once
@@ -224,7 +225,7 @@ func (m *Mail) Present(ctx context.Context, r conch.PresenceRequest) (*Presence,
 	if err := context.Cause(m.ctx); err != nil {
 		return nil, err
 	}
-	h := &holder{busy: r.Busy, cwd: r.Cwd, since: m.o.Clock.Wall(), boot: r.Boot, claimed: r.Claim, harness: r.HarnessSession, gone: make(chan struct{})}
+	h := &holder{busy: r.Busy, cwd: r.Cwd, since: m.o.Clock.Wall(), boot: r.Boot, claimed: r.Claim, harness: r.HarnessSession, parent: r.HarnessPID, gone: make(chan struct{})}
 	if r.PID != 0 {
 		h.pid = proc.ID{PID: r.PID, Start: r.Start}
 		if r.Start == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -131,6 +132,7 @@ func (s *Server) again(ctx context.Context, by *client.Client, me *self) error {
 
 // claim takes a label.
 func (s *Server) claim(ctx context.Context, by *client.Client, r conch.PresenceRequest) (*self, error) {
+	r.HarnessPID = os.Getppid()
 	p, err := by.Present(ctx, r)
 	if err != nil {
 		return nil, err

@@ -121,7 +121,7 @@ func Clip(text string, size int) string {
 	for !utf8.RuneStart(tail[0]) {
 		tail = tail[1:]
 	}
-	return fmt.Sprintf("%s\n[conch: %d characters, mostly bytes written out, left out here; the structured result is exact]\n%s",
+	return fmt.Sprintf("%s\n[conch: %d characters, mostly bytes written out, left out here]\n%s",
 		head, len(text)-len(head)-len(tail), tail)
 }
 

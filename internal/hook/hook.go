@@ -194,7 +194,7 @@ func waiting(a *conch.HookAnswer) string {
 		texts[i] = a.Messages[i].Text
 	}
 	f := frame.New(texts...)
-	f.Limit(textLimit, textsLimit, "the structured result of inbox")
+	f.Limit(textLimit, textsLimit)
 	var b strings.Builder
 	fmt.Fprintf(&b, "conch: %s (%s/%s).", wait(a.Waiting), a.Agent, a.Label)
 	if a.Waiting > len(a.Messages) {

@@ -105,3 +105,33 @@ func TestTerminal(t *testing.T) {
 		})
 	})
 }
+
+// A program that would show its model the JSON in place of the text has the text alone.
+func TestTextAlone(t *testing.T) {
+	t.Parallel()
+	h := conchtest.New(t)
+	for _, c := range []struct {
+		client  string
+		args    []string
+		structs bool
+	}{
+		{"claude-code", nil, false}, {"codex-mcp-client", nil, false}, {"claude-code", []string{"--results", "both"}, true},
+		{"claude-code-sdk-test", nil, true}, {"other", []string{"--results", "text"}, false},
+	} {
+		for _, revision := range []string{withInitialize, withoutInitialize} {
+			p := connectAs(h, c.client, revision, c.args...)
+			r := p.try("whoami", nil)
+			if has(t, r.text, "you are me/"); (r.StructuredContent != nil) != c.structs {
+				t.Errorf("%s %v (%s): structured %v", c.client, c.args, revision, r.StructuredContent)
+			}
+			r = p.try("shell_output", args{"id": "none"})
+			if has(t, r.text, "error process_not_found"); !r.IsError || (r.StructuredContent != nil) != c.structs {
+				t.Errorf("%s %v (%s): %s", c.client, c.args, revision, r.raw)
+			}
+			p.Close()
+		}
+	}
+	if o := h.Conch("mcp", "--results", "json"); o.Status != 125 || !strings.Contains(o.Stderr, "text nor both") {
+		t.Errorf("%v", o)
+	}
+}

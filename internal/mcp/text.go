@@ -43,7 +43,7 @@ func render(head string, sections ...section) string {
 		}
 	}
 	if changed > 0 {
-		fmt.Fprintf(&out, "[conch: %d escape sequences or unseeable characters were left out or written as \\xNN, \\u{N}; the structured result is exact]\n", changed)
+		fmt.Fprintf(&out, "[conch: %d escape sequences or unseeable characters were left out or written as \\xNN, \\u{N}; the structured result, or conch output and conch logs, are exact]\n", changed)
 	}
 	return out.String()
 }

@@ -117,15 +117,33 @@ func (s *Server) addTools() {
 			st.Annotations = &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no}
 		}
 		s.sdk.AddTool(st, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-			r, err := s.call(ctx, t, req)
-			if err != nil {
-				return failure(err, s.waitingLine(ctx)), nil
+			var result *sdk.CallToolResult
+			if r, err := s.call(ctx, t, req); err != nil {
+				result = failure(err, s.waitingLine(ctx))
+			} else {
+				result = &sdk.CallToolResult{
+					Content: []sdk.Content{&sdk.TextContent{Text: r.text + s.waitingLine(ctx)}}, StructuredContent: r.value,
+				}
 			}
-			return &sdk.CallToolResult{
-				Content: []sdk.Content{&sdk.TextContent{Text: r.text + s.waitingLine(ctx)}}, StructuredContent: r.value,
-			}, nil
+			if s.textOnly(req.ClientInfo()) {
+				result.StructuredContent = nil
+			}
+			return result, nil
 		})
 	}
+}
+
+// textOnly says whether a client gets the text of a result alone. Claude Code and Codex
+// show their model the structured result and leave the text out, and with it the frame
+// around messages, the line about waiting mail, and all that makes a result readable.
+func (s *Server) textOnly(info *sdk.Implementation) bool {
+	switch s.o.Results {
+	case ResultsText:
+		return true
+	case ResultsBoth:
+		return false
+	}
+	return info != nil && (info.Name == "claude-code" || info.Name == "codex-mcp-client")
 }
 
 func (s *Server) call(ctx context.Context, t tool, req *sdk.CallToolRequest) (reply, error) {

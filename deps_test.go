@@ -40,6 +40,8 @@ var forbidden = []struct{ from, to string }{
 	{"internal/host", "internal/keeper internal/api internal/daemon client"},
 	{"internal/api", "internal/keeper internal/daemon client"},
 	{"internal/mcp", "internal/api internal/host internal/daemon internal/session internal/keeper internal/store internal/mail"},
+	{"internal/hook", "internal/api internal/host internal/daemon internal/session internal/keeper internal/store internal/mail internal/mcp"},
+	{"internal/frame", "client internal/..."},
 	{"internal/agent", "internal/session internal/host internal/api client"},
 	{"internal/envelope", "client internal/..."},
 	{"client", "internal/api internal/host internal/daemon internal/session internal/keeper internal/store internal/mail"},

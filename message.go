@@ -294,6 +294,8 @@ type PresenceRequest struct {
 	// own name for the conversation, by which a label is found again.
 	Harness        string `json:"harness,omitempty"`
 	HarnessSession string `json:"harness_session,omitempty"`
+	// HarnessPID is the harness's process, by which its hooks find this session.
+	HarnessPID int `json:"harness_pid,omitempty"`
 	// PID, Start and Boot are the holder's process. PID 0: the connection alone counts.
 	PID   int    `json:"pid,omitempty"`
 	Start uint64 `json:"start,omitempty"`
@@ -314,4 +316,42 @@ type PresenceInfo struct {
 	// Seq is the last mail event before this presence. Who listens after it hears of
 	// everything that the presence brought.
 	Seq int64 `json:"seq"`
+	// MailError is why mail cannot be used. The label is held all the same, and is
+	// not kept for the next time.
+	MailError string `json:"mail_error,omitempty"`
+}
+
+// The hooks of a harness: its session begins, its user has written a prompt, its model
+// wants to stop, its session ends.
+const (
+	HookStart  = "start"
+	HookPrompt = "prompt"
+	HookStop   = "stop"
+	HookEnd    = "end"
+)
+
+// HookRequest is a harness's hook asking what to tell its model.
+type HookRequest struct {
+	Event string `json:"event"` // HookStart and so on
+	// Agent and Label are those wanted, where the session has none yet. The rest
+	// is as in a PresenceRequest.
+	Agent          string `json:"agent,omitempty"`
+	Label          string `json:"label,omitempty"`
+	Harness        string `json:"harness,omitempty"`
+	HarnessSession string `json:"harness_session"`
+	HarnessPID     int    `json:"harness_pid,omitempty"`
+}
+
+// HookAnswer answers it.
+type HookAnswer struct {
+	// Agent and Label are the harness's session; empty: it has none.
+	Agent string `json:"agent"`
+	Label string `json:"label"`
+	Live  bool   `json:"live"`
+	// Waiting counts the messages that a fetch would give, up to 100; New those of
+	// them that no hook of this kind has told of, now recorded as offered. Messages
+	// has the first few of the new ones.
+	Waiting  int          `json:"waiting"`
+	New      int          `json:"new"`
+	Messages []InboxEntry `json:"messages"`
 }

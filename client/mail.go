@@ -312,6 +312,21 @@ func (p *Presence) SetBusy(ctx context.Context, busy bool) error {
 	return p.c.json(ctx, call{method: http.MethodPost, url: daemonURL("/presence/busy", nil), body: conch.BusyRequest{Agent: p.Agent, Label: p.Label, Holder: p.Holder, Busy: busy}}, nil)
 }
 
+// Hook asks what a harness's hook should tell its model.
+func (c *Client) Hook(ctx context.Context, r conch.HookRequest) (*conch.HookAnswer, error) {
+	if r.Agent == "" {
+		var err error
+		if r.Agent, _, err = c.Agent(); err != nil {
+			return nil, err
+		}
+	}
+	var a conch.HookAnswer
+	if err := c.json(ctx, call{method: http.MethodPost, url: daemonURL("/mail/hook", nil), body: r}, &a); err != nil {
+		return nil, err
+	}
+	return &a, nil
+}
+
 // MailEvents calls f with everything that happens to the agent's mail after the
 // event number after (-1: from now on); with a session, to that session's only.
 // It returns when ctx ends, f fails, or the stream does: the last event's Seq

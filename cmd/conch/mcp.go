@@ -19,7 +19,7 @@ import (
 )
 
 func newMCP(a *app) *cobra.Command {
-	var session, handle string
+	var session, handle, results string
 	var standalone bool
 	cmd := &cobra.Command{
 		Use:     "mcp",
@@ -41,10 +41,14 @@ begin again in the state of their last command.`,
 		Args: words(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o := mcp.Options{
-				Version: version, Session: session, HarnessSession: handle,
+				Version: version, Session: session, HarnessSession: handle, Results: results,
 				In: os.Stdin, Out: os.Stdout, Client: client.Options{Agent: a.agent},
 			}
 			fromEnvironment(&o)
+			if results != "" && results != mcp.ResultsText && results != mcp.ResultsBoth {
+				return conch.Errorf(conch.InvalidRequest, "--results %s is neither text nor both", results).
+					Hint("text for a program that would show its model JSON in place of it; both for one that reads the JSON itself")
+			}
 			if isTerminal(os.Stdin) {
 				say(os.Stderr, "waiting for an agent's program to speak on stdin", "claude mcp add conch -- conch mcp; Ctrl-C leaves")
 			}
@@ -55,6 +59,7 @@ begin again in the state of their last command.`,
 	fl := cmd.Flags()
 	fl.StringVarP(&session, "session", "s", "", "the agent's own session `LABEL` (default: $CONCH_SESSION, or chosen)")
 	fl.StringVar(&handle, "handle", "", "the harness's `NAME` for its session, by which it gets its label again (default: $CLAUDE_CODE_SESSION_ID)")
+	fl.StringVar(&results, "results", "", "`text` alone, or both text and structured (default: both; text for Claude Code and Codex, which show a model one of them)")
 	fl.BoolVar(&standalone, "standalone", false, "run the daemon in this process, and leave none behind")
 	cmd.RegisterFlagCompletionFunc("session", a.completeLabel)
 	return cmd

@@ -98,6 +98,7 @@ func (s *server) handlers() map[string]http.HandlerFunc {
 		"revokeToken":   s.revokeToken,
 		"listen":        s.listen,
 		"page":          s.page,
+		"hook":          s.hook,
 	} {
 		list[name] = answer(f)
 	}

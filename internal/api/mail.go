@@ -167,6 +167,17 @@ func (s *server) setPriority(r *http.Request) (any, error) {
 	return q, s.h.Mail.SetPriority(r.Context(), q.Agent, q.Session, q.Priority)
 }
 
+func (s *server) hook(r *http.Request) (any, error) {
+	var q conch.HookRequest
+	if err := decodeMail(r, &q); err != nil {
+		return nil, err
+	}
+	if err := s.h.FillAgent(&q.Agent); err != nil {
+		return nil, err
+	}
+	return s.h.Mail.Hook(r.Context(), q)
+}
+
 func (s *server) busy(r *http.Request) (any, error) {
 	var q conch.BusyRequest
 	if err := decodeMail(r, &q); err != nil {

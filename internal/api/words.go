@@ -425,6 +425,20 @@ FoundMessage.status Where it stands; of several recipients the one that is least
 FoundMessage.reason Why it came to nothing, or how far its recipients are; else empty.
 FoundMessage.recipients The sessions that have it in their inbox.
 FoundMessage.sent_at When it was sent.
+HookRequest A harness's hook.
+HookRequest.event {"enum":["start","prompt","stop","end"]} Its session begins, its user has written a prompt, its model wants to stop, its session ends.
+HookRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
+HookRequest.label {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The label wanted, where the session has none yet.
+HookRequest.harness {"pattern":"^[A-Za-z0-9_-]{0,20}$"} What the harness is; labels are made of it.
+HookRequest.harness_session {"minLength":1,"maxLength":200} The harness's own name for its session.
+HookRequest.harness_pid {"minimum":0} The harness's process.
+HookAnswer A harness's session, and what waits for it.
+HookAnswer.agent The session's agent; empty: it has no session.
+HookAnswer.label The session's label.
+HookAnswer.live Somebody holds the session.
+HookAnswer.waiting How many messages a fetch would give, up to 100.
+HookAnswer.new How many of them no hook of this kind had told of before.
+HookAnswer.messages The first few of those.
 PresenceRequest Who is there, and as which session.
 PresenceRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
 PresenceRequest.label {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The label wanted, or joined.
@@ -432,6 +446,7 @@ PresenceRequest.claim Take a label that no live session has; else join the sessi
 PresenceRequest.only That label or none: label_taken if it cannot be had.
 PresenceRequest.harness {"pattern":"^[A-Za-z0-9_-]{0,20}$"} What the client is; labels are made of it.
 PresenceRequest.harness_session {"maxLength":200} The client's own name for its conversation, by which a label is found again.
+PresenceRequest.harness_pid {"minimum":0} The harness's process, by which its hooks find this session.
 PresenceRequest.pid {"minimum":0} The process that holds it; 0: the connection alone counts.
 PresenceRequest.start The start time of the process, as the system counts it.
 PresenceRequest.boot The run of the machine that the process belongs to.

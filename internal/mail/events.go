@@ -126,14 +126,20 @@ func (m *Mail) offer(ctx context.Context, at target, ids []string) error {
 				return err
 			}
 			for _, n := range list {
-				if _, err := s.tx.Exec(`UPDATE deliveries SET state = 'offered' WHERE agent = ? AND label = ? AND msg = ?`, at.agent, at.label, n); err != nil {
-					return err
-				}
-				if err := s.note(n, conch.ReceiptOffered, "", at); err != nil {
+				if err := s.offerBy(n, at, ""); err != nil {
 					return err
 				}
 			}
 		}
 		return nil
 	})
+}
+
+// offerBy records one way of telling a session of a message.
+func (s *step) offerBy(n int64, at target, way string) error {
+	if _, err := s.tx.Exec(`UPDATE deliveries SET state = 'offered' WHERE agent = ? AND label = ? AND msg = ? AND state IN ('held', 'stored')`,
+		at.agent, at.label, n); err != nil {
+		return err
+	}
+	return s.note(n, conch.ReceiptOffered, way, at)
 }

@@ -112,6 +112,8 @@ type Mail struct {
 	// or for more of them, and those that one label's inbox holds.
 	spread, held atomic.Bool
 
+	claiming sync.Mutex // held while a harness session claims a label
+
 	labels sync.Map // target: those known to be recorded, which they stay
 
 	gomu     sync.Mutex // guards the two below

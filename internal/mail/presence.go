@@ -32,6 +32,7 @@ type holder struct {
 	// claimed and harness say who may take the label back: the same harness session.
 	claimed bool
 	harness string
+	parent  int // the harness's process, for its hooks; 0: not known
 	since   time.Time
 	gone    chan struct{} // closed when the process is gone
 	once    sync.Once
@@ -66,7 +67,35 @@ func nobody(*holder) bool  { return false }
 // own lets a harness session come back to its label: beside its own other processes,
 // and those who only joined.
 func (h *holder) own(other *holder) bool {
-	return !other.claimed || other.harness != "" && other.harness == h.harness
+	return !other.claimed || other.harness != "" && other.harness == h.harness || h.sameProcess(other)
+}
+
+func (h *holder) sameProcess(other *holder) bool { return h.pid.PID != 0 && h.pid == other.pid }
+
+// has reports whether the process of h claims a label already.
+func (p *presence) has(h *holder, at target) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, other := range p.by[at] {
+		if other.claimed && h.sameProcess(other) {
+			return true
+		}
+	}
+	return false
+}
+
+// of gives the labels that a harness session claims now.
+func (p *presence) of(agent, harness string) (labels []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for t, holders := range p.by {
+		for _, h := range holders {
+			if t.agent == agent && h.claimed && h.harness == harness && !slices.Contains(labels, t.label) {
+				labels = append(labels, t.label)
+			}
+		}
+	}
+	return labels
 }
 
 func (p *presence) remove(h *holder) {
@@ -185,7 +214,8 @@ func (p *Presence) End() {
 // by claiming a label: the one wanted if no live session has it; the one that
 // this harness session had before, which its processes share; the lowest free
 // <harness>:<n>. Claims are atomic: taking a label and finding it free is one
-// step under one lock.
+// step under one lock. Where the database cannot be used a label is had all the same,
+// one that no shell has, and MailError says why mail is not.
 func (m *Mail) Present(ctx context.Context, r conch.PresenceRequest) (*Presence, error) {
 	if err := m.checkPresence(&r); err != nil {
 		return nil, err
@@ -193,7 +223,7 @@ func (m *Mail) Present(ctx context.Context, r conch.PresenceRequest) (*Presence,
 	if err := context.Cause(m.ctx); err != nil {
 		return nil, err
 	}
-	h := &holder{busy: r.Busy, cwd: r.Cwd, since: m.o.Clock.Wall(), boot: r.Boot, claimed: r.Claim, harness: r.HarnessSession, gone: make(chan struct{})}
+	h := &holder{busy: r.Busy, cwd: r.Cwd, since: m.o.Clock.Wall(), boot: r.Boot, claimed: r.Claim, harness: r.HarnessSession, parent: r.HarnessPID, gone: make(chan struct{})}
 	if r.PID != 0 {
 		h.pid = proc.ID{PID: r.PID, Start: r.Start}
 		if r.Start == 0 {
@@ -206,17 +236,23 @@ func (m *Mail) Present(ctx context.Context, r conch.PresenceRequest) (*Presence,
 	}
 	// Before anybody can see it: what its being here brings comes after this.
 	var seq int64
-	if err := m.read(ctx, func(s *step) (err error) {
+	err := m.read(ctx, func(s *step) (err error) {
 		seq, err = s.number(`SELECT coalesce(max(n), 0) FROM receipts`)
 		return err
-	}); err != nil {
+	})
+	if err != nil && !(r.Claim && unusable(err)) {
 		return nil, err
 	}
 	why := "joined"
 	var running map[string]bool
 	if r.Claim {
 		running = m.runningOf(ctx, r.Agent, "")
-		var err error
+		if r.HarnessSession != "" {
+			// Two processes of one harness session that both find no label it had
+			// before would take one each.
+			m.claiming.Lock()
+			defer m.claiming.Unlock()
+		}
 		if why, err = m.claim(ctx, r, h, running); err != nil {
 			return nil, err
 		}
@@ -228,7 +264,7 @@ func (m *Mail) Present(ctx context.Context, r conch.PresenceRequest) (*Presence,
 		m.here.add(h, anybody)
 		running = m.others(ctx, r.Agent)
 	}
-	err := m.write(ctx, running, func(s *step) error {
+	err = m.write(ctx, running, func(s *step) error {
 		if err := s.present(h.at, r); err != nil {
 			return err
 		}
@@ -237,12 +273,28 @@ func (m *Mail) Present(ctx context.Context, r conch.PresenceRequest) (*Presence,
 		}
 		return s.settle(r.Agent)
 	})
+	info := conch.PresenceInfo{Agent: h.at.agent, Label: h.at.label, Why: why, Holder: h.n, Seq: seq}
+	if err != nil && r.Claim && unusable(err) {
+		// A shell needs a label and no mail. The label is held, and not recorded.
+		info.MailError = conch.AsError(err).Message
+		m.o.Log.Warn("record a claim", "agent", info.Agent, "label", info.Label, "err", err)
+		return &Presence{info, m, h}, nil
+	}
 	if err != nil {
 		m.here.remove(h)
 		return nil, err
 	}
 	m.nudge()
-	return &Presence{conch.PresenceInfo{Agent: h.at.agent, Label: h.at.label, Why: why, Holder: h.n, Seq: seq}, m, h}, nil
+	return &Presence{info, m, h}, nil
+}
+
+// unusable reports whether an error is the database's and not the request's.
+func unusable(err error) bool {
+	switch conch.AsError(err).Kind {
+	case conch.StorageFull, conch.StoreDamaged, conch.HomeUnusable, conch.VersionMismatch:
+		return true
+	}
+	return false
 }
 
 func (m *Mail) checkPresence(r *conch.PresenceRequest) error {
@@ -272,7 +324,7 @@ func (m *Mail) checkPresence(r *conch.PresenceRequest) error {
 // claim finds h a label and takes it.
 func (m *Mail) claim(ctx context.Context, r conch.PresenceRequest, h *holder, running map[string]bool) (why string, err error) {
 	mine, kept, lost, err := m.claims(ctx, r)
-	if err != nil {
+	if err != nil && !unusable(err) {
 		return "", err
 	}
 	take := func(label string) bool {
@@ -284,7 +336,8 @@ func (m *Mail) claim(ctx context.Context, r conch.PresenceRequest, h *holder, ru
 		h.at = target{r.Agent, label}
 		return !m.o.Agents.Taken(label) && m.here.add(h, h.own)
 	}
-	if r.Label != "" && ((slices.Contains(mine, r.Label) || lost[r.Label]) && takeBack(r.Label) || take(r.Label)) {
+	ours := slices.Contains(mine, r.Label) || lost[r.Label] || m.here.has(h, target{r.Agent, r.Label})
+	if r.Label != "" && (ours && takeBack(r.Label) || take(r.Label)) {
 		return "wanted", nil
 	}
 	if r.Only {
@@ -346,6 +399,14 @@ func (m *Mail) claims(ctx context.Context, r conch.PresenceRequest) (mine []stri
 		}
 		return rows.Err()
 	})
+	if r.HarnessSession != "" {
+		// What it claims now is its own even where nothing could be recorded.
+		for _, label := range m.here.of(r.Agent, r.HarnessSession) {
+			if !slices.Contains(mine, label) {
+				mine = append(mine, label)
+			}
+		}
+	}
 	for _, label := range used {
 		if session, claimed := owner[label]; !claimed || session != r.HarnessSession {
 			kept[label] = true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -30,6 +31,13 @@ type self struct {
 	held *client.Presence
 	seq  int64 // the last mail event heard of
 	mail waiting
+}
+
+// mute is why there is no mail; empty: there is.
+func (m *self) mute() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.held.MailError
 }
 
 func (m *self) name() string { return m.Agent + "/" + m.Label }
@@ -94,20 +102,16 @@ func (s *Server) own(ctx context.Context, by *client.Client, harness string) (*s
 	if me.here() {
 		return me, nil
 	}
-	again := me.PresenceRequest
-	again.Only = true
-	p, err := by.Present(ctx, again)
+	err := s.again(ctx, by, me)
 	if err == nil {
-		me.take(p)
 		return me, nil
 	}
 	if !errors.Is(err, conch.LabelTaken) {
 		return nil, err
 	}
 	// While there was no daemon, another has come for it.
-	again.Only = false
 	lost := me.Label
-	if me, err = s.claim(ctx, by, again); err != nil {
+	if me, err = s.claim(ctx, by, me.PresenceRequest); err != nil {
 		return nil, err
 	}
 	me.note = fmt.Sprintf("%s was yours until its daemon ended, and another session has it now", lost)
@@ -115,8 +119,20 @@ func (s *Server) own(ctx context.Context, by *client.Client, harness string) (*s
 	return me, nil
 }
 
+// again claims the label that me has.
+func (s *Server) again(ctx context.Context, by *client.Client, me *self) error {
+	r := me.PresenceRequest
+	r.Only = true
+	p, err := by.Present(ctx, r)
+	if err == nil {
+		me.take(p)
+	}
+	return err
+}
+
 // claim takes a label.
 func (s *Server) claim(ctx context.Context, by *client.Client, r conch.PresenceRequest) (*self, error) {
+	r.HarnessPID = os.Getppid()
 	p, err := by.Present(ctx, r)
 	if err != nil {
 		return nil, err

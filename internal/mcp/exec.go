@@ -10,6 +10,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/client"
+	"github.com/conchsh/conch/internal/frame"
 )
 
 const (
@@ -207,7 +208,7 @@ func execText(r *conch.Result, timeoutMS int64) string {
 	if r.Signal != nil {
 		fmt.Fprintf(&head, " (%s)", *r.Signal)
 	}
-	fmt.Fprintf(&head, " · %v · cwd %s · session %s · id %s\n", took(r.DurationMS), oneLine(r.Cwd, 200), r.Session, r.CommandID)
+	fmt.Fprintf(&head, " · %v · cwd %s · session %s · id %s\n", took(r.DurationMS), frame.OneLine(r.Cwd, 200), r.Session, r.CommandID)
 	if e := r.Ended; e != nil {
 		if e.Verified {
 			fmt.Fprintf(&head, "note: all its processes are gone (%d, the last by %s); the shell and its state are kept\n", e.Processes, e.Signal)

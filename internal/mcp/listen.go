@@ -8,6 +8,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/frame"
 )
 
 const (
@@ -15,6 +16,8 @@ const (
 	countLimit = 100
 	// countTime is what a result may wait for that count.
 	countTime = 2 * time.Second
+	// mutePause is how often mail that cannot be used is tried again.
+	mutePause = 5 * time.Second
 )
 
 // listen hears of the caller's mail, which the daemon records as offered, and passes
@@ -22,6 +25,13 @@ const (
 // one that was told to leave stays away until a tool needs it.
 func (s *Server) listen(ctx context.Context, me *self) {
 	for {
+		pause := lookAgain
+		if me.mute() != "" {
+			// What keeps mail from being used may be over, and then the claim
+			// is recorded.
+			s.again(ctx, s.quiet, me)
+			pause = mutePause
+		}
 		s.quiet.MailEvents(ctx, me.Agent, me.Label, me.heard(), func(e conch.MailEvent) error {
 			if me.hear(e) {
 				s.ring(ctx, me, e)
@@ -32,7 +42,7 @@ func (s *Server) listen(ctx context.Context, me *self) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(lookAgain):
+			case <-time.After(pause):
 			}
 			now, err := s.own(ctx, s.quiet, me.Harness)
 			if err == nil && now == me {
@@ -82,7 +92,7 @@ func (s *Server) ring(ctx context.Context, me *self, e conch.MailEvent) {
 	}
 	// A write that fails shows as the end of the input as well.
 	s.wire.notify("notifications/claude/channel", map[string]any{
-		"content": fmt.Sprintf("%s from %s waits (%d bytes): the conch tool inbox shows it", what, oneLine(from, 120), e.Bytes),
+		"content": fmt.Sprintf("%s from %s waits (%d bytes): the conch tool inbox shows it", what, frame.OneLine(from, 120), e.Bytes),
 		"meta":    meta,
 	})
 }
@@ -101,6 +111,9 @@ func (s *Server) waitingLine(ctx context.Context) string {
 	if me == nil {
 		return ""
 	}
+	if why := me.mute(); why != "" {
+		return noMail(why)
+	}
 	me.mu.Lock()
 	w := me.mail
 	me.mail.stale = false // what happens from here on is seen the next time
@@ -111,7 +124,11 @@ func (s *Server) waitingLine(ctx context.Context) string {
 		list, err := s.quiet.Peek(ctx, me.name(), countLimit)
 		if err != nil {
 			me.spoil()
-			return ""
+			switch e := conch.AsError(err); e.Kind {
+			case conch.StorageFull, conch.StoreDamaged, conch.HomeUnusable, conch.VersionMismatch:
+				return noMail(e.Message)
+			}
+			return "" // no daemon, or one that is slow: the next result says it
 		}
 		w = waiting{}
 		for _, m := range list {
@@ -133,6 +150,11 @@ func (s *Server) waitingLine(ctx context.Context) string {
 		return fmt.Sprintf("[conch: %d messages or more waiting: inbox]\n", countLimit)
 	}
 	return fmt.Sprintf("[conch: %s waiting: inbox]\n", messages(w.n))
+}
+
+// noMail is the line of a result where mail cannot be used. The shell can.
+func noMail(why string) string {
+	return fmt.Sprintf("[conch: shells work, mail does not: %s]\n", frame.OneLine(why, 200))
 }
 
 // spoil says that the inbox is not as it was.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/frame"
 )
 
 const (
@@ -64,9 +65,9 @@ func standing(r conch.Receipt) string {
 
 func recipient(to string, session *string) string {
 	if session != nil {
-		return oneLine(to+"/"+*session, 200)
+		return frame.OneLine(to+"/"+*session, 200)
 	}
-	return oneLine(to, 200)
+	return frame.OneLine(to, 200)
 }
 
 type askIn struct {
@@ -100,6 +101,13 @@ func ask(ctx context.Context, c *call, in askIn) (reply, error) {
 		return reply{}, err
 	}
 	to := recipient(asked.Sent.To, asked.Sent.ToSession)
+	if asked.Reply == nil && !asked.TimedOut {
+		text := fmt.Sprintf("nobody will answer: message %s to %s is %s", asked.Sent.ID, to, asked.Sent.Status)
+		if asked.Sent.Reason != "" {
+			text += ": " + frame.OneLine(asked.Sent.Reason, 300)
+		}
+		return reply{asked, text + "\nnobody read it; the tool sessions shows who is here, and asking again sends a new message\n"}, nil
+	}
 	if asked.Reply == nil {
 		text := fmt.Sprintf("no reply within %v · message %s to %s\n", limit, asked.Sent.ID, to)
 		if r, err := c.s.client.Receipts(ctx, own.name, asked.Sent.ID); err == nil {
@@ -107,7 +115,7 @@ func ask(ctx context.Context, c *call, in askIn) (reply, error) {
 		}
 		return reply{asked, text + fmt.Sprintf("await_reply {\"reply_to\":%q} waits on; a late reply is in the inbox\n", asked.Sent.ID)}, nil
 	}
-	return reply{asked, fmt.Sprintf("reply to message %s to %s:\n\n%s\n%s", asked.Sent.ID, to, newFrame(asked.Reply.Text).message(asked.Reply), doneHint(1))}, nil
+	return reply{asked, fmt.Sprintf("reply to message %s to %s:\n\n%s\n%s", asked.Sent.ID, to, frame.New(asked.Reply.Text).Message(asked.Reply), doneHint(1))}, nil
 }
 
 func waitLimit(s *float64) (time.Duration, error) {
@@ -172,11 +180,11 @@ func inboxText(own string, list []conch.InboxEntry) string {
 	for i := range list {
 		texts[i] = list[i].Text
 	}
-	f := newFrame(texts...)
+	f := frame.New(texts...)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s for %s\n", messages(len(list)), own)
 	for i := range list {
-		b.WriteString("\n" + f.message(&list[i]))
+		b.WriteString("\n" + f.Message(&list[i]))
 	}
 	return b.String()
 }
@@ -232,7 +240,7 @@ func awaitReply(ctx context.Context, c *call, in awaitIn) (reply, error) {
 		}
 		return reply{awaited{nil, true}, text}, nil
 	}
-	return reply{awaited{e, false}, newFrame(e.Text).message(e) + "\n" + doneHint(1)}, nil
+	return reply{awaited{e, false}, frame.New(e.Text).Message(e) + "\n" + doneHint(1)}, nil
 }
 
 type ackIn struct {

@@ -42,9 +42,18 @@ type Options struct {
 	// Reach, if not nil, is called before each tool and makes sure that there is a
 	// daemon; for a Client that must not start one.
 	Reach func(context.Context) error
-	In    io.ReadCloser
-	Out   io.Writer
+	// Results is what a tool's result has: ResultsText or ResultsBoth. Empty: both, but
+	// for programs that are known to show a model the structured one in place of the text.
+	Results string
+	In      io.ReadCloser
+	Out     io.Writer
 }
+
+// What the result of a tool can have.
+const (
+	ResultsText = "text" // for a model alone
+	ResultsBoth = "both" // and structured, for a program
+)
 
 // A Server serves one client.
 type Server struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/client"
+	"github.com/conchsh/conch/internal/frame"
 )
 
 type outputIn struct {
@@ -34,8 +35,7 @@ type page struct {
 }
 
 const (
-	screenLines = 24
-	maxTail     = 100_000
+	maxTail = 100_000
 	// tailBytes is how much of the end is looked at for the last lines.
 	tailBytes = 256 << 10
 )
@@ -90,7 +90,7 @@ func streamsOf(name string) ([]client.EventKind, error) {
 	case "stderr":
 		return []client.EventKind{client.Stderr}, nil
 	}
-	return nil, conch.Errorf(conch.InvalidRequest, "there is no stream %q", oneLine(name, 40)).Hint("stream is stdout or stderr; left out: both")
+	return nil, conch.Errorf(conch.InvalidRequest, "there is no stream %q", frame.OneLine(name, 40)).Hint("stream is stdout or stderr; left out: both")
 }
 
 // cursorText is a cursor as text: a model may give back as a number what looks like one.
@@ -109,7 +109,7 @@ func cursorText(v any) (string, error) {
 }
 
 func badCursor(v any) error {
-	return conch.Errorf(conch.InvalidRequest, "%s is not a cursor", oneLine(fmt.Sprintf("%q", fmt.Sprint(v)), 60)).
+	return conch.Errorf(conch.InvalidRequest, "%s is not a cursor", frame.OneLine(fmt.Sprintf("%q", fmt.Sprint(v)), 60)).
 		Hint("give the cursor of an earlier result of the same id, or none to begin at the start")
 }
 
@@ -241,98 +241,4 @@ func cutOff(id conch.CommandID, err error) error {
 		return e
 	}
 	return conch.Errorf(conch.Internal, "the output of %s could not be read to its end: %v", id, err).Hint("try again").Retry()
-}
-
-type screenIn struct {
-	ID string `json:"id" jsonschema:"process id or name, command id, or session label"`
-}
-
-// shellScreen shows the end of what was written.
-func shellScreen(ctx context.Context, c *call, in screenIn) (reply, error) {
-	th, err := c.find(ctx, in.ID)
-	if err != nil {
-		return reply{}, err
-	}
-	if th.process == nil && th.command == nil {
-		list, err := c.s.client.History(ctx, name(th.session), 1)
-		if err != nil {
-			return reply{}, err
-		}
-		if len(list) == 0 {
-			out := screen{Session: th.session.Label, Lines: []string{}}
-			return reply{out, fmt.Sprintf("session %s has run nothing yet\n", th.session.Label)}, nil
-		}
-		th.command = &list[0]
-	}
-	out := screen{}
-	var line string
-	var text []byte
-	if th.process != nil {
-		out.ID, out.Session, line = th.process.ProcessID, th.process.Session, processLine(th.process)
-		text, err = c.lastOfLog(ctx, th.process.ProcessID)
-	} else {
-		out.ID, out.Session, line = th.command.CommandID, th.command.Session, commandLine(th.command)
-		for _, s := range []client.EventKind{client.Stdout, client.Stderr} {
-			var part []byte
-			if part, _, err = c.tail(ctx, out.ID, s, screenLines, maxOutput); err != nil {
-				break
-			}
-			if len(text) > 0 && text[len(text)-1] != '\n' {
-				text = append(text, '\n')
-			}
-			text = append(text, part...)
-		}
-	}
-	if err != nil {
-		return reply{}, err
-	}
-	out.Lines = drawn(text)
-	return reply{out, line + "\n" + strings.Join(out.Lines, "\n") + "\n"}, nil
-}
-
-// screen is shell_screen's result.
-type screen struct {
-	ID      conch.CommandID `json:"id,omitempty"`
-	Session string          `json:"session"`
-	Lines   []string        `json:"lines"`
-}
-
-// lastOfLog is the end of a process's output, both streams in the order they came.
-func (c *call) lastOfLog(ctx context.Context, id conch.ProcessID) ([]byte, error) {
-	l, err := c.s.client.Logs(ctx, id, client.LogOptions{Tail: screenLines})
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
-	var text []byte
-	for {
-		e, err := l.Next()
-		if err == io.EOF {
-			return text, nil
-		}
-		if err != nil {
-			return nil, cutOff(id, err)
-		}
-		if text = append(text, e.Data...); len(text) > 2*tailBytes {
-			text = append(text[:0], text[len(text)-tailBytes:]...)
-		}
-	}
-}
-
-// drawn is text as the lines of a screen, near enough: what a carriage return lets be
-// overwritten is gone, escape sequences are left out, lines are cut.
-func drawn(b []byte) []string {
-	const width = 200
-	b = lastLines(b, screenLines, maxOutput)
-	lines := []string{}
-	for l := range strings.Lines(string(b)) {
-		l = strings.TrimRight(l, "\r\n")
-		l = l[strings.LastIndexByte(l, '\r')+1:]
-		l, _ = plain([]byte(l))
-		if r := []rune(l); len(r) > width {
-			l = string(r[:width-1]) + "…"
-		}
-		lines = append(lines, l)
-	}
-	return lines
 }

@@ -39,12 +39,17 @@ type peer struct {
 // have ended by itself.
 func connect(h *conchtest.Home, revision string, args ...string) *peer {
 	h.T.Helper()
+	return connectAs(h, "codex-test", revision, args...)
+}
+
+func connectAs(h *conchtest.Home, name, revision string, args ...string) *peer {
+	h.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), conchtest.Limit)
 	h.T.Cleanup(cancel)
 	p := &peer{t: h.T, cmd: h.Cmd(ctx, append([]string{"mcp"}, args...)...), updated: map[string]int{}}
 	var stderr bytes.Buffer
 	p.cmd.Stderr = &stderr
-	c := sdk.NewClient(&sdk.Implementation{Name: "codex-mcp-client", Version: "1"}, &sdk.ClientOptions{
+	c := sdk.NewClient(&sdk.Implementation{Name: name, Version: "1"}, &sdk.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, req *sdk.ProgressNotificationClientRequest) {
 			p.mu.Lock()
 			defer p.mu.Unlock()

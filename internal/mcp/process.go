@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/client"
+	"github.com/conchsh/conch/internal/frame"
 )
 
 type startIn struct {
@@ -16,16 +16,11 @@ type startIn struct {
 	Session string `json:"session,omitempty" jsonschema:"label; default your own; new:LABEL makes one"`
 	Name    string `json:"name,omitempty" jsonschema:"to call it by instead of its id"`
 	Notify  string `json:"notify,omitempty" jsonschema:"session label that gets a message when it ends"`
-	// In the contract, and needs terminals, which are not there yet: not offered,
-	// and refused by name.
-	TTY bool `json:"tty,omitempty" offered:"no"`
+	TTY     bool   `json:"tty,omitempty" jsonschema:"on a terminal, for full-screen and interactive programs: shell_screen shows it"`
 }
 
 // shellStart starts a process.
 func shellStart(ctx context.Context, c *call, in startIn) (reply, error) {
-	if in.TTY {
-		return reply{}, conch.Errorf(conch.Unsupported, "this version has no terminals").Hint("leave tty out; most programs run without one")
-	}
 	if in.Name != "" {
 		if err := conch.CheckProcessName(in.Name); err != nil {
 			return reply{}, err
@@ -35,11 +30,15 @@ func shellStart(ctx context.Context, c *call, in startIn) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	p, err := t.client.Run(ctx, t.name, conch.RunRequest{Command: in.Command, Name: in.Name, Notify: in.Notify})
+	p, err := t.client.Run(ctx, t.name, conch.RunRequest{Command: in.Command, Name: in.Name, Notify: in.Notify, TTY: in.TTY})
 	if err != nil {
 		return reply{}, err
 	}
-	return reply{p, fmt.Sprintf("started %s\nnext: shell_wait for a port, a log line or its end; shell_output reads what it writes\n", processLine(p))}, nil
+	next := "shell_wait for a port, a log line or its end; shell_output reads what it writes"
+	if in.TTY {
+		next = "shell_screen shows what is on its terminal; shell_input types text and keys"
+	}
+	return reply{p, fmt.Sprintf("started %s\nnext: %s\n", processLine(p), next)}, nil
 }
 
 // processLine is a process in one line.
@@ -59,7 +58,7 @@ func processLine(p *conch.Process) string {
 	default:
 		fmt.Fprintf(&b, " %s, pid %d", p.Status, p.PID)
 	}
-	fmt.Fprintf(&b, " · session %s · %s", p.Session, oneLine(p.Command, 120))
+	fmt.Fprintf(&b, " · session %s · %s", p.Session, frame.OneLine(p.Command, 120))
 	return b.String()
 }
 
@@ -76,7 +75,7 @@ func commandLine(h *conch.HistoryEntry) string {
 	case h.Status == conch.StatusLost:
 		state = "lost: nobody saw how it ended"
 	}
-	return fmt.Sprintf("%s %s · session %s · %s", h.CommandID, state, h.Session, oneLine(h.Command, 120))
+	return fmt.Sprintf("%s %s · session %s · %s", h.CommandID, state, h.Session, frame.OneLine(h.Command, 120))
 }
 
 type waitIn struct {
@@ -176,11 +175,11 @@ func waitText(w *conch.WaitResult, in waitIn) string {
 			what = "it ended before what was waited for"
 		}
 	case conch.WaitLog:
-		what = fmt.Sprintf("found on %s: %s", w.Match.Stream, oneLine(w.Match.Line, 500))
+		what = fmt.Sprintf("found on %s: %s", w.Match.Stream, frame.OneLine(w.Match.Line, 500))
 	case conch.WaitPort:
 		what = fmt.Sprintf("port %d takes connections", in.Port)
 	case conch.WaitHTTP:
-		what = fmt.Sprintf("%s answers", oneLine(in.HTTP, 200))
+		what = fmt.Sprintf("%s answers", frame.OneLine(in.HTTP, 200))
 	case conch.WaitIdle:
 		what = "no output for the time given"
 	case conch.WaitTimeout:
@@ -188,7 +187,7 @@ func waitText(w *conch.WaitResult, in waitIn) string {
 	}
 	text := fmt.Sprintf("%s: %s, after %v\n%s\n", w.Reason, what, took(w.Elapsed), processLine(&w.Process))
 	if w.Detail != "" {
-		text += "last seen: " + oneLine(w.Detail, 300) + "\n"
+		text += "last seen: " + frame.OneLine(w.Detail, 300) + "\n"
 	}
 	return text
 }
@@ -212,91 +211,6 @@ func waitCommand(ctx context.Context, c *call, h *conch.HistoryEntry, limit int6
 		return reply{out, fmt.Sprintf("timeout: not within the time given; it goes on\n%s\n", commandLine(h))}, nil
 	}
 	return reply{}, err
-}
-
-type inputIn struct {
-	ID    string   `json:"id" jsonschema:"process id or name"`
-	Text  string   `json:"text,omitempty" jsonschema:"as it is; end a line with \\n"`
-	Keys  []string `json:"keys,omitempty" jsonschema:"after text: enter, tab, escape, space, backspace, up, down, left, right, ctrl-c (sends INT), ctrl-d (ends the input)"`
-	Close bool     `json:"close,omitempty" jsonschema:"end its input"`
-}
-
-// keyBytes are what keys write. Without a terminal there is nobody to make a signal of
-// ctrl-c and an end of ctrl-d: those two are done.
-var keyBytes = sync.OnceValue(func() map[string]string {
-	return map[string]string{
-		"enter": "\n", "tab": "\t", "escape": "\x1b", "space": " ", "backspace": "\x7f",
-		"up": "\x1b[A", "down": "\x1b[B", "right": "\x1b[C", "left": "\x1b[D",
-	}
-})
-
-// shellInput writes to a process.
-func shellInput(ctx context.Context, c *call, in inputIn) (reply, error) {
-	th, err := c.find(ctx, in.ID)
-	if err != nil {
-		return reply{}, err
-	}
-	if th.process == nil {
-		return reply{}, conch.Errorf(conch.StdinClosed, "%s is not a background process", in.ID)
-	}
-	if in.Text == "" && len(in.Keys) == 0 && !in.Close {
-		return reply{}, conch.Errorf(conch.InvalidRequest, "nothing to write").Hint("give text, keys or close")
-	}
-	// All keys are looked at before any is pressed.
-	type step struct {
-		data   string
-		signal bool
-	}
-	steps := []step{{data: in.Text}}
-	end := in.Close
-	for i, k := range in.Keys {
-		k = strings.ToLower(k)
-		last := &steps[len(steps)-1]
-		switch b, known := keyBytes()[k]; {
-		case known:
-			last.data += b
-		case k == "ctrl-c":
-			last.signal = true
-			steps = append(steps, step{})
-		case k == "ctrl-d" && i == len(in.Keys)-1:
-			end = true
-		case k == "ctrl-d":
-			return reply{}, conch.Errorf(conch.InvalidRequest, "ctrl-d ends the input; no key can follow it")
-		default:
-			return reply{}, conch.Errorf(conch.InvalidRequest, "there is no key %q", k).
-				Hint("enter, tab, escape, space, backspace, up, down, left, right, ctrl-c, ctrl-d; other text goes into text")
-		}
-	}
-	id := th.process.ProcessID
-	out := struct {
-		ProcessID conch.ProcessID `json:"process_id"`
-		Written   int             `json:"written"`
-		Closed    bool            `json:"closed"`
-		Signalled bool            `json:"signalled"`
-	}{ProcessID: id, Closed: end}
-	for i, s := range steps {
-		closing := end && i == len(steps)-1
-		if s.data != "" || closing {
-			if _, err := c.s.client.WriteStdin(ctx, id, []byte(s.data), -1, closing); err != nil {
-				return reply{}, err
-			}
-			out.Written += len(s.data)
-		}
-		if s.signal {
-			if _, err := c.s.client.Signal(ctx, id, "INT"); err != nil {
-				return reply{}, err
-			}
-			out.Signalled = true
-		}
-	}
-	text := fmt.Sprintf("wrote %d bytes to %s", out.Written, id)
-	if out.Signalled {
-		text += "; sent INT"
-	}
-	if end {
-		text += "; its input is ended"
-	}
-	return reply{out, text + "\n"}, nil
 }
 
 type signalIn struct {
@@ -335,7 +249,7 @@ func shellSignal(ctx context.Context, c *call, in signalIn) (reply, error) {
 	switch signal {
 	case "", "INT", "TERM", "KILL", "QUIT", "HUP":
 	default:
-		return reply{}, conch.Errorf(conch.Unsupported, "a command in a shell can be ended, not signalled with %s", oneLine(in.Signal, 20)).
+		return reply{}, conch.Errorf(conch.Unsupported, "a command in a shell can be ended, not signalled with %s", frame.OneLine(in.Signal, 20)).
 			Hint("INT ends it; a process of shell_start takes any signal")
 	}
 	if th.session == nil {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/conchsh/conch/internal/frame"
 )
 
 const (
@@ -87,7 +89,7 @@ func (p *progress) tell(ctx context.Context, session *sdk.ServerSession, token a
 		case <-p.wake:
 		}
 		p.mu.Lock()
-		text, _ := plain(lastLines(p.text, 20, progressText))
+		text, _ := frame.Plain(lastLines(p.text, 20, progressText))
 		p.text = p.text[:0]
 		p.mu.Unlock()
 		elapsed := time.Since(begun)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/client"
+	"github.com/conchsh/conch/internal/frame"
 )
 
 // What can be read and watched:
@@ -88,7 +89,7 @@ func (s *Server) list(ctx context.Context, list *sdk.ListResourcesResult) {
 		if p.Status.Ended() {
 			continue
 		}
-		title := oneLine(p.Command, 60)
+		title := frame.OneLine(p.Command, 60)
 		if p.Name != "" {
 			title = p.Name
 		}
@@ -205,7 +206,7 @@ func (s *Server) transcript(ctx context.Context, session string) (string, error)
 	var b strings.Builder
 	c := &call{s: s}
 	for _, h := range list {
-		fmt.Fprintf(&b, "$ %s\n", oneLine(h.Command, 500))
+		fmt.Fprintf(&b, "$ %s\n", frame.OneLine(h.Command, 500))
 		for _, stream := range []client.EventKind{client.Stdout, client.Stderr} {
 			data, total, err := c.tail(ctx, h.CommandID, stream, transcriptCommands*10, transcriptOutput)
 			if errors.Is(err, conch.OutputGone) || errors.Is(err, conch.CommandNotFound) {

@@ -40,7 +40,7 @@ func TestListIsSmall(t *testing.T) {
 	}
 	// Names and arguments are the contract.
 	want := map[string]string{
-		"shell_exec": "command cwd env max_output session stdin timeout_s", "shell_start": "command name notify session",
+		"shell_exec": "command cwd env max_output session stdin timeout_s", "shell_start": "command name notify session tty",
 		"shell_output": "cursor id stream tail_lines", "shell_wait": "exit http id idle_s log port timeout_s",
 		"shell_input": "close id keys text", "shell_signal": "id signal", "shell_screen": "id",
 		"sessions": "", "whoami": "", "use": "agent label remember",

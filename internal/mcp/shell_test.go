@@ -146,7 +146,6 @@ func TestArguments(t *testing.T) {
 	p.fails(conch.InvalidEnv, "shell_exec", args{"command": "true", "env": args{"A B": "x"}})
 	p.fails(conch.CommandNotFound, "shell_output", args{"id": "aaaaaaaa-1"})
 	p.fails(conch.ProcessNotFound, "shell_output", args{"id": "nobody"})
-	p.fails(conch.Unsupported, "shell_start", args{"command": "true", "tty": true})
 	r := p.try("shell_start", args{"command": "true", "notify": "a b"})
 	if !r.IsError || !strings.Contains(r.text, "hint: ") {
 		t.Errorf("a label that is none: %s", r.text)

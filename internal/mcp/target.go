@@ -8,6 +8,7 @@ import (
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/client"
+	"github.com/conchsh/conch/internal/frame"
 )
 
 // A target is a session a tool works in.
@@ -102,7 +103,7 @@ func (c *call) find(ctx context.Context, id string) (thing, error) {
 	case t.process != nil:
 		return t, nil
 	}
-	return thing{}, conch.Errorf(conch.ProcessNotFound, "%q is no process, command or session", oneLine(id, 80)).
+	return thing{}, conch.Errorf(conch.ProcessNotFound, "%q is no process, command or session", frame.OneLine(id, 80)).
 		Hint("sessions: %s", strings.Join(labels, ", "))
 }
 

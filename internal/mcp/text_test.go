@@ -7,38 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/frame"
 )
-
-func TestPlain(t *testing.T) {
-	for _, c := range []struct{ in, want string }{
-		{"", ""},
-		{"plain\ttext\n", "plain\ttext\n"},
-		{"grüße 日本 👩\u200d💻 ﷽ a\u00a0b", "grüße 日本 👩\u200d💻 ﷽ a\u00a0b"},
-		{"\x1b[1;31mred\x1b[0m.", "red."},
-		{"\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b", "ab"},
-		{"\x1bPq...\x1b\\x\x1b_app\x1b\\y\x1b^pm\x07z", "xyz"},
-		{"\x1b(Ba\x1b=b\x1b7c\x1b#8d", "abcd"},
-		{"\x1b", ""},
-		{"a\x1b[", "a"},
-		{"\x1b[31\ntext", "\ntext"},          // a broken sequence takes no line with it
-		{"\x1b]0;never ends\nx", "\nx"},      // nor a string that does not end
-		{"\x1b]2;a\x1b[31mb", "b"},           // nor one that another breaks off
-		{"a\rb\r\nc\r", "a\nb\nc\n"},         // nothing is overwritten
-		{"\x00\x08\x7f", `\u{0}\u{8}\u{7f}`}, // controls
-		{"\u009b31m", `\u{9b}31m`},           // the one-character CSI of old terminals
-		{"\xff\xc3(\xe2\x82", `\xff\xc3(\xe2\x82`},
-		{"\u202eabc\u2066\u200b\ufeff\u2028\U000e0041", `\u{202e}abc\u{2066}\u{200b}\u{feff}\u{2028}\u{e0041}`},
-	} {
-		if got, _ := plain([]byte(c.in)); got != c.want {
-			t.Errorf("%q reads %q, want %q", c.in, got, c.want)
-		}
-	}
-	// A string without an end does not swallow what is far behind it.
-	long := "\x1b]0;" + strings.Repeat("x", 10_000) + "end"
-	if got, _ := plain([]byte(long)); !strings.HasSuffix(got, "end") {
-		t.Errorf("…%q", got[max(0, len(got)-20):])
-	}
-}
 
 // Whatever is written, the text can be read and acts on nobody.
 func FuzzPlain(f *testing.F) {
@@ -47,7 +17,7 @@ func FuzzPlain(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, out, errs []byte) {
 		for _, b := range [][]byte{out, errs} {
-			text, _ := plain(b)
+			text, _ := frame.Plain(b)
 			if !utf8.ValidString(text) || len(text) > 10*len(b) {
 				t.Fatalf("%q became %q", b, text)
 			}
@@ -63,8 +33,8 @@ func FuzzPlain(f *testing.F) {
 		// The last mark is the real one: nothing in front of it is the same.
 		whole := render("exit 0", section{name: "stdout", data: out}, section{name: "stderr", data: errs})
 		if len(errs) > 0 {
-			text, _ := plain(errs)
-			before, _ := plain(out)
+			text, _ := frame.Plain(errs)
+			before, _ := frame.Plain(out)
 			if len(text) > len(errs)+2000 || len(before) > len(out)+2000 {
 				return // clipped
 			}

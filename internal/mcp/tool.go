@@ -14,6 +14,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/frame"
 )
 
 // A tool is one line of the table. Its arguments are a struct; those without omitempty
@@ -54,9 +55,6 @@ func arguments[In any](raw json.RawMessage) (in In, err error) {
 	var all, required []string
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[In]()) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if !offered(f) {
-			continue
-		}
 		all = append(all, name)
 		if !strings.Contains(options, "omitempty") {
 			required = append(required, name)
@@ -119,15 +117,33 @@ func (s *Server) addTools() {
 			st.Annotations = &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no}
 		}
 		s.sdk.AddTool(st, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-			r, err := s.call(ctx, t, req)
-			if err != nil {
-				return failure(err, s.waitingLine(ctx)), nil
+			var result *sdk.CallToolResult
+			if r, err := s.call(ctx, t, req); err != nil {
+				result = failure(err, s.waitingLine(ctx))
+			} else {
+				result = &sdk.CallToolResult{
+					Content: []sdk.Content{&sdk.TextContent{Text: r.text + s.waitingLine(ctx)}}, StructuredContent: r.value,
+				}
 			}
-			return &sdk.CallToolResult{
-				Content: []sdk.Content{&sdk.TextContent{Text: r.text + s.waitingLine(ctx)}}, StructuredContent: r.value,
-			}, nil
+			if s.textOnly(req.ClientInfo()) {
+				result.StructuredContent = nil
+			}
+			return result, nil
 		})
 	}
+}
+
+// textOnly says whether a client gets the text of a result alone. Claude Code and Codex
+// show their model the structured result and leave the text out, and with it the frame
+// around messages, the line about waiting mail, and all that makes a result readable.
+func (s *Server) textOnly(info *sdk.Implementation) bool {
+	switch s.o.Results {
+	case ResultsText:
+		return true
+	case ResultsBoth:
+		return false
+	}
+	return info != nil && (info.Name == "claude-code" || info.Name == "codex-mcp-client")
 }
 
 func (s *Server) call(ctx context.Context, t tool, req *sdk.CallToolRequest) (reply, error) {
@@ -150,7 +166,7 @@ func failure(err error, last string) *sdk.CallToolResult {
 	if e.HintText != "" {
 		text += "\nhint: " + e.HintText
 	}
-	text, _ = plain([]byte(text))
+	text, _ = frame.Plain([]byte(text))
 	if last != "" {
 		text += "\n" + last
 	}
@@ -188,11 +204,6 @@ func schemaOf(in any) *jsonschema.Schema {
 	if err != nil {
 		panic(fmt.Sprintf("mcp: %T: %v", in, err)) // a fault in the table, which every test meets
 	}
-	for _, f := range reflect.VisibleFields(reflect.TypeOf(in)) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); !offered(f) {
-			delete(schema.Properties, name)
-		}
-	}
 	for _, p := range schema.Properties {
 		if len(p.Types) == 2 {
 			p.Type, p.Types = p.Types[slices.IndexFunc(p.Types, func(t string) bool { return t != "null" })], nil
@@ -200,7 +211,3 @@ func schemaOf(in any) *jsonschema.Schema {
 	}
 	return schema
 }
-
-// offered says whether an argument is shown. One that is not is read all the same, so
-// that its tool can say why it is refused.
-func offered(f reflect.StructField) bool { return f.Tag.Get("offered") != "no" }

@@ -11,7 +11,7 @@ func tools() []tool {
 			in:          execIn{}, run: typed(shellExec),
 		}, {
 			name:        "shell_start",
-			description: `Start a server or long job in the background, in the shell's current state. Returns its id at once. Then: shell_wait, shell_output, shell_input, shell_signal.`,
+			description: `Start a server, a long job, or with tty an interactive program in the background, in the shell's current state. Returns its id at once. Then: shell_wait, shell_output, shell_screen, shell_input, shell_signal.`,
 			in:          startIn{}, run: typed(shellStart),
 		}, {
 			name:        "shell_output",
@@ -25,7 +25,7 @@ func tools() []tool {
 			in:          waitIn{}, run: typed(shellWait),
 		}, {
 			name:        "shell_input",
-			description: `Write to a process's stdin.`,
+			description: `Write to a process's stdin, or type on its terminal.`,
 			in:          inputIn{}, run: typed(shellInput),
 		}, {
 			name:        "shell_signal",
@@ -33,7 +33,7 @@ func tools() []tool {
 			in:          signalIn{}, run: typed(shellSignal),
 		}, {
 			name:        "shell_screen",
-			description: `The last screenful of output of a process, a command, or what a session runs or ran last.`,
+			description: `What is on a process's terminal once it is still, or on that of a session a person is attached to; of what has none, the last screenful of output.`,
 			readOnly:    true,
 			in:          screenIn{}, run: typed(shellScreen),
 		}, {

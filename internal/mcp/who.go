@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/frame"
 )
 
 // listed is the result of the tool sessions.
@@ -76,7 +77,7 @@ func sessionState(s *conch.SessionInfo, own string) string {
 	var b strings.Builder
 	switch {
 	case s.Running != "":
-		fmt.Fprintf(&b, " · busy with %s: %s", s.Running, oneLine(s.Command, 100))
+		fmt.Fprintf(&b, " · busy with %s: %s", s.Running, frame.OneLine(s.Command, 100))
 	case s.Busy:
 		b.WriteString(" · busy")
 	case s.Live:
@@ -92,7 +93,7 @@ func sessionState(s *conch.SessionInfo, own string) string {
 	}
 	switch {
 	case s.ID != "":
-		fmt.Fprintf(&b, " · cwd %s", oneLine(s.Cwd, 200))
+		fmt.Fprintf(&b, " · cwd %s", frame.OneLine(s.Cwd, 200))
 	case name(s) == own:
 		b.WriteString(" · your shell starts with your first command")
 	default:

@@ -101,7 +101,7 @@ func scopeOf(name string) Scope {
 		"wait", "sessionWait", // it can be told to knock at ports and addresses
 		"attach", "attachStdin", "attachResize", "processAttach", "sessionProcessAttach":
 		return ScopeExec
-	case "send", "inbox", "ack", "reply", "ask", "await", "setPolicy", "setPriority", "presence", "busy":
+	case "send", "inbox", "ack", "reply", "ask", "await", "setPolicy", "setPriority", "presence", "busy", "hook":
 		return ScopeMail
 	case "doctor", "prune", "import", "shutdown", "keeperShutdown", "mailSnapshot",
 		"newAgent", "importAgent", "unassignAgent", "useAgent", "assignAgent", "exportAgent", "unlockAgent", "lockAgent",

@@ -17,6 +17,10 @@ type NewRequest struct {
 	InheritEnv bool              `json:"inherit_env,omitempty"` // take the parent's environment too
 	RC         bool              `json:"rc,omitempty"`          // load the user's rc file
 	Limits     map[string]string `json:"limits,omitempty"`
+	// Sandbox keeps all that runs in the session to its starting directory;
+	// SandboxAllow are absolute paths that it may read besides.
+	Sandbox      bool     `json:"sandbox,omitempty"`
+	SandboxAllow []string `json:"sandbox_allow,omitempty"`
 }
 
 // Gone says what was ended with a session or its shell.

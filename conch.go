@@ -232,6 +232,7 @@ type SessionInfo struct {
 	Processes  int       `json:"processes"` // running in the background
 	Attached   int       `json:"attached"`  // people who hold the prompt
 	Mail       int       `json:"mail"`      // messages in its inbox that nobody is done with
+	Sandbox    bool      `json:"sandbox"`
 }
 
 // StatusInfo is what `status --json` prints.

@@ -20,6 +20,10 @@ type NewSession struct {
 	RC         bool // load the user's rc file
 	// Limits of its own, such as "tape_limit": "1GiB"; docs/CONFIG.md has the names.
 	Limits map[string]string
+	// Sandbox keeps what runs in the session to its directory, Cwd.
+	Sandbox bool
+	// SandboxAllow are files and directories that it may read besides.
+	SandboxAllow []string
 }
 
 // New makes a session and starts its keeper. A label that is in use is
@@ -41,7 +45,8 @@ func (c *Client) New(ctx context.Context, session string, n NewSession) (*conch.
 			return nil, err
 		}
 	}
-	body := conch.NewRequest{Agent: agent, Label: label, Cwd: n.Cwd, Env: n.Env, Parent: n.Parent, InheritEnv: n.InheritEnv, RC: n.RC, Limits: n.Limits}
+	body := conch.NewRequest{Agent: agent, Label: label, Cwd: n.Cwd, Env: n.Env, Parent: n.Parent, InheritEnv: n.InheritEnv, RC: n.RC, Limits: n.Limits,
+		Sandbox: n.Sandbox, SandboxAllow: n.SandboxAllow}
 	var info conch.SessionInfo
 	if err := c.json(ctx, call{method: http.MethodPost, url: daemonURL("/sessions", nil), body: body}, &info); err != nil {
 		return nil, err

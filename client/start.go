@@ -18,6 +18,10 @@ import (
 	"github.com/conchsh/conch"
 )
 
+// sandboxVariable is set in sandboxed sessions. The daemon's socket is not there, and
+// another daemon must not be started in its place.
+const sandboxVariable = "CONCH_SANDBOX"
+
 // startLimit bounds the search for a daemon, starting one included.
 const startLimit = 10 * time.Second
 
@@ -74,6 +78,10 @@ func (c *Client) reach(ctx context.Context, mayStart, auto bool) (net.Conn, bool
 	conn, err := c.connect(ctx)
 	if !errors.Is(err, errNoDaemon) {
 		return conn, false, err
+	}
+	if os.Getenv(sandboxVariable) != "" {
+		return nil, false, conch.Errorf(conch.PermissionDenied, "this is a sandboxed session: conch is out of its reach").
+			Hint("run it from outside of the session")
 	}
 	if !mayStart || c.o.Socket != "" {
 		e := conch.Errorf(conch.NotRunning, "the daemon is not running").Hint("conch up starts it")

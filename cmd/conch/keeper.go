@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	"github.com/conchsh/conch/internal/keeper"
+	"github.com/conchsh/conch/internal/sandbox"
 )
 
 // The keeper forks its shells on the process's first thread, to which every orphan of
@@ -21,6 +22,9 @@ func init() {
 func keeperMain(args []string) int {
 	if len(args) == 1 && (args[0] == keeper.ToFront || args[0] == keeper.ToNobody) {
 		return keeper.Foreground(args[0])
+	}
+	if len(args) > 0 && args[0] == sandbox.Word {
+		return sandbox.Init()
 	}
 	if len(args) != 1 {
 		fmt.Fprintln(os.Stderr, "conch: keeper is started by the daemon (conch exec starts a session)")

@@ -14,12 +14,18 @@ func newNew(a *app) *cobra.Command {
 	var n client.NewSession
 	var env, limits []string
 	cmd := &cobra.Command{
-		Use:     "new LABEL [--cwd DIR] [-e K=V] [--parent LABEL] [--limit NAME=VALUE]",
+		Use:     "new LABEL [--cwd DIR] [-e K=V] [--parent LABEL] [--limit NAME=VALUE] [--sandbox]",
 		GroupID: groupSession,
 		Short:   "Make a session",
 		Long: `Make a session with a label of its own. A label that is in use is an error
-(exec makes sessions as needed).`,
-		Example: "  conch new build --cwd ~/src -e MODE=release\n  conch new build:2 --parent build",
+(exec makes sessions as needed).
+
+With --sandbox, all that ever runs in the session is kept to its starting
+directory: it can change that, read the system's programs and settings, and use
+an empty home and /tmp that are gone with it. There is no network, no other
+process, nothing else of your files, and no way to conch itself. Where the
+machine cannot do that, no session is made; conch doctor says why.`,
+		Example: "  conch new build --cwd ~/src -e MODE=release\n  conch new try --cwd ~/src/app --sandbox\n  conch new build:2 --parent build",
 		Args:    words("LABEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] == "" {
@@ -41,6 +47,11 @@ func newNew(a *app) *cobra.Command {
 			if n.Cwd, err = absolute(n.Cwd); err != nil {
 				return err
 			}
+			for i, p := range n.SandboxAllow {
+				if n.SandboxAllow[i], err = absolute(p); err != nil {
+					return err
+				}
+			}
 			s, err := a.client(client.Options{}).New(cmd.Context(), args[0], n)
 			if err != nil {
 				return err
@@ -55,6 +66,8 @@ func newNew(a *app) *cobra.Command {
 	fl.StringVar(&n.Parent, "parent", "", "start in the current directory of session `LABEL`")
 	fl.BoolVar(&n.InheritEnv, "inherit-env", false, "start with the parent's environment too")
 	fl.StringArrayVar(&limits, "limit", nil, "a limit of its own, `NAME=VALUE` as in config.toml (repeatable)")
+	fl.BoolVar(&n.Sandbox, "sandbox", false, "keep what runs in it to its starting directory")
+	fl.StringArrayVar(&n.SandboxAllow, "sandbox-allow", nil, "a file or directory `PATH` that a sandboxed session may read besides (repeatable)")
 	fl.BoolVar(&n.RC, "rc", false, "load the user's rc file")
 	cmd.RegisterFlagCompletionFunc("parent", a.completeLabel)
 	return cmd

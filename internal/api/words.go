@@ -29,6 +29,8 @@ NewRequest.env {"propertyNames":{"pattern":"^[A-Za-z_][A-Za-z0-9_]*$"}} Variable
 NewRequest.parent {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The label of a session of the same agent to inherit from.
 NewRequest.inherit_env Take the parent's environment too.
 NewRequest.rc Load the user's rc file.
+NewRequest.sandbox Keep what runs in it to its starting directory: the rest of the system is read-only or hidden, and there is no network.
+NewRequest.sandbox_allow Absolute paths that a sandboxed session may read besides.
 NewRequest.limits Limits of its own, by the names of docs/CONFIG.md, such as tape_limit.
 
 PruneRequest Which closed sessions to remove: all, unless it says less.
@@ -124,6 +126,7 @@ SessionInfo.tape_bytes What its tape takes on disk.
 
 SessionInfo.processes Background processes that run.
 SessionInfo.attached People at its prompt.
+SessionInfo.sandbox Its processes are sandboxed.
 TerminalSize The size of a terminal, in characters.
 TerminalSize.cols {"minimum":2,"maximum":1000} Columns.
 TerminalSize.rows {"minimum":1,"maximum":300} Rows.

@@ -174,6 +174,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	l := sock.NewListener(ul, api.Route(h))
 	l.Refusal = api.Response(o.Version, conch.Errorf(conch.PermissionDenied, "this daemon serves only the user who started it").
 		Hint("each user has a daemon of their own; unset CONCH_HOME"))
+	l.Sandboxed = api.Response(o.Version, conch.Errorf(conch.PermissionDenied, "this daemon serves nobody in a sandbox").
+		Hint("what runs in a sandboxed session, or in another program's sandbox, cannot use conch"))
 	l.Limit, l.Crowded, l.Silence, l.Rewrite = route.DaemonConns, api.Crowded(o.Version), route.HeaderTime, api.Rewrite(o.Version)
 	defer l.Close()
 

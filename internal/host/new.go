@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"maps"
+	"path/filepath"
 	"strings"
 
 	"github.com/conchsh/conch"
@@ -39,17 +40,60 @@ func (h *Host) New(ctx context.Context, r conch.NewRequest) (conch.SessionInfo, 
 	if err := checkCwd(r.Cwd); err != nil {
 		return conch.SessionInfo{}, err
 	}
+	box, err := h.sandboxOf(&r)
+	if err != nil {
+		return conch.SessionInfo{}, err
+	}
 	if err := h.needAgent(r.Agent); err != nil {
 		return conch.SessionInfo{}, err
 	}
 	s, err := h.Store.Create(ctx, session.NewSpec{
-		Agent: r.Agent, Label: r.Label, Cwd: r.Cwd, Env: r.Env, Parent: r.Parent, RC: r.RC, Limits: r.Limits,
+		Agent: r.Agent, Label: r.Label, Cwd: r.Cwd, Env: r.Env, Parent: r.Parent, RC: r.RC, Limits: r.Limits, Sandbox: box,
 	})
 	if err != nil {
 		return conch.SessionInfo{}, err
 	}
 	info, _ := s.Info(ctx) // it was made; a keeper slow to describe itself does not change that
 	return info, nil
+}
+
+// sandboxOf checks what a sandbox is asked for. Its directory is taken by its real name:
+// links that lead to it are not inside.
+func (h *Host) sandboxOf(r *conch.NewRequest) (*session.Sandbox, error) {
+	if !r.Sandbox {
+		if len(r.SandboxAllow) > 0 {
+			return nil, conch.Errorf(conch.InvalidRequest, "there is no sandbox that could be allowed something").Hint("--sandbox-allow needs --sandbox")
+		}
+		return nil, nil
+	}
+	if r.RC {
+		return nil, conch.Errorf(conch.InvalidRequest, "a sandboxed session cannot load your rc file: your home is not in it").Hint("leave out one of --rc and --sandbox")
+	}
+	real := func(path string) (string, error) {
+		p, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return "", conch.Errorf(conch.InvalidRequest, "cannot be in a sandbox: %v", err)
+		}
+		return p, nil
+	}
+	var err error
+	if r.Cwd == "" {
+		r.Cwd = h.Store.UserHome()
+	}
+	if r.Cwd, err = real(r.Cwd); err != nil {
+		return nil, err
+	}
+	box := &session.Sandbox{}
+	for _, p := range r.SandboxAllow {
+		if !filepath.IsAbs(p) {
+			return nil, conch.Errorf(conch.InvalidRequest, "%q is no absolute path", p)
+		}
+		if p, err = real(p); err != nil {
+			return nil, err
+		}
+		box.Allow = append(box.Allow, p)
+	}
+	return box, nil
 }
 
 // inherit fills in what comes from the parent: the directory it is in at this
@@ -68,6 +112,10 @@ func (h *Host) inherit(ctx context.Context, r *conch.NewRequest) error {
 		r.Cwd = info.Cwd
 	}
 	if r.InheritEnv {
+		if parent.Sandboxed() && !r.Sandbox {
+			return conch.Errorf(conch.InvalidRequest, "session %s is sandboxed: what it put into its environment must not run outside", r.Parent).
+				Hint("add --sandbox, or leave out --inherit-env")
+		}
 		env, err := parent.Env(ctx)
 		if err != nil {
 			return err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 	"unicode"
@@ -66,7 +65,7 @@ func Foreground(word string) int {
 	return 0
 }
 
-// lineFile is where the shell leaves a line it has read.
+// lineFile is the name of the file in which the shell leaves a line it has read.
 const lineFile = "l"
 
 // holds reports whether the shell is for people now, or must be made free of them.
@@ -97,9 +96,9 @@ func (k *Keeper) openAttachment() error {
 	if k.att != nil {
 		return nil
 	}
-	pt, err := tty.Open(tty.DefaultCols, tty.DefaultRows)
+	pt, err := k.openPTY(tty.DefaultCols, tty.DefaultRows)
 	if err != nil {
-		return conch.Errorf(conch.Unsupported, "%v", err)
+		return err
 	}
 	mode, err := pt.Mode()
 	if err != nil {
@@ -135,7 +134,11 @@ func (k *Keeper) followSession(t *terminal, from tape.Cursor) {
 		switch {
 		case err == nil:
 			if answer := t.take(f, rd.Cursor()); len(answer) > 0 {
-				k.do(func() { unix.Write(k.att.out.fd, answer) })
+				k.do(func() {
+					if k.att != nil && k.att.term == t {
+						unix.Write(k.att.out.fd, answer)
+					}
+				})
 			}
 			continue
 		case atEnd(err):
@@ -178,7 +181,7 @@ func (k *Keeper) humanNext() {
 	if err := a.term.pty.SetMode(a.mode); err != nil {
 		k.log.Warn("terminal", "err", err)
 	}
-	os.Remove(filepath.Join(k.runDir, lineFile))
+	os.Remove(k.linePath())
 	k.launch(c)
 }
 
@@ -212,7 +215,7 @@ func (k *Keeper) stepText(s *step) string {
 		term = "TERM=" + terminalKind + " "
 	}
 	return text + `IFS= TMOUT=0 ` + term + `\builtin read -r -e -p ` + shell.Quote(k.prompt()) + ` __conch&&\builtin printf %s "$__conch" >|` +
-		shell.Quote(filepath.Join(k.runDir, lineFile)) + `;\builtin unset __conch`
+		shell.Quote(k.linePath()) + `;\builtin unset __conch`
 }
 
 // prompt says whose shell it is, where it stands, and who waits for it.
@@ -269,12 +272,12 @@ func (k *Keeper) stepDone(c *command) {
 	if !c.step.read {
 		return
 	}
-	line, err := os.ReadFile(filepath.Join(k.runDir, lineFile))
+	line, err := k.readLine()
 	whole := c.end != nil && c.end.Status == 0
 	switch {
 	case err == nil:
 		a.fails = 0
-		k.typed(string(line))
+		k.typed(line)
 	case whole && a.typed != "": // Ctrl-D: bash will say what is missing
 		a.next, a.typed = a.typed, ""
 	case whole: // Ctrl-D

@@ -188,7 +188,7 @@ func (k *Keeper) everything(processes bool, then func(proc.Report)) {
 		}
 	}
 	find := func() []proc.ID {
-		return slices.DeleteFunc(proc.Tree(os.Getpid()), func(id proc.ID) bool {
+		return slices.DeleteFunc(k.tree(), func(id proc.ID) bool {
 			m, ok := proc.MarkOf(id.PID)
 			return ok && spared[m]
 		})
@@ -250,6 +250,7 @@ func (k *Keeper) shutdown(then func(proc.Report)) {
 		}
 		k.queue = nil
 		k.stopping = func() {
+			k.closeBox()
 			if err := k.tape.Sync(); err != nil {
 				k.log.Warn("sync tape", "err", err)
 			}

@@ -118,6 +118,7 @@ func (k *Keeper) info() conch.SessionInfo {
 	i := conch.SessionInfo{
 		Agent: k.spec.Agent, Label: k.spec.Label, ID: k.spec.ID, Busy: k.running() != nil, Live: k.cur != nil, Attached: k.att.peopleThere(), Cwd: k.cwd,
 		KeeperPID: os.Getpid(), Queue: len(k.queue), Processes: len(k.procs), StartedAt: k.spec.Created, LastActive: k.lastActive.UTC(), TapeBytes: k.tape.Size(),
+		Sandbox: k.spec.Sandbox != nil,
 	}
 	if k.sh != nil {
 		i.ShellPID = k.sh.PID

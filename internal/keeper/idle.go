@@ -136,7 +136,7 @@ func (k *Keeper) idle() bool {
 			return false // an open descriptor, a readonly variable: it would not all come back
 		}
 	}
-	for _, id := range proc.Tree(os.Getpid()) {
+	for _, id := range k.tree() {
 		if (k.sh == nil || id.PID != k.sh.PID) && !k.dying[id.PID] {
 			return false
 		}

@@ -27,6 +27,7 @@ import (
 	"github.com/conchsh/conch/internal/history"
 	"github.com/conchsh/conch/internal/metrics"
 	"github.com/conchsh/conch/internal/proc"
+	"github.com/conchsh/conch/internal/sandbox"
 	"github.com/conchsh/conch/internal/shell"
 	"github.com/conchsh/conch/internal/sock"
 	"github.com/conchsh/conch/internal/tape"
@@ -40,8 +41,11 @@ type spec struct {
 	Label string `json:"label"`
 	Cwd   string `json:"cwd"`
 	RC    bool   `json:"rc"`
-	// Environ, where given, is the whole environment of the first shell: a
-	// session that inherits its parent's.
+	// Sandbox, where given, is around all of the session's processes.
+	Sandbox *struct {
+		Allow   []string `json:"allow"`
+		Network bool     `json:"network"`
+	} `json:"sandbox"`
 	Created time.Time `json:"created_at"`
 }
 
@@ -80,6 +84,7 @@ type Keeper struct {
 	// Requests that are being answered, and a word when one has been.
 	answering atomic.Int32
 	answered  chan struct{}
+	holder    atomic.Int64 // the sandbox's first process, 0: none
 
 	mu         sync.Mutex  // guards all that follows; see do
 	polls      uint64      // changes of what must be polled
@@ -118,7 +123,8 @@ type Keeper struct {
 	armed      bool
 	noise      [2][]byte // what the shell wrote outside commands since the current one began
 	noiseEnd   [2]bool
-	watch      [2]*proc.ChildWatch // children of the shell, and of this process
+	watch      [3]*proc.ChildWatch // children of the shell, of this process, of the sandbox's first one
+	box        *sandbox.Box        // nil: there is none
 	pending    *conch.ShellReport
 	lastActive time.Time
 	histSynced int       // entries the shell's own history has
@@ -277,6 +283,11 @@ func (k *Keeper) open(shell bool) (*net.UnixListener, error) {
 		if k.slots, err = openSlots(k.home, k.limits.commands); err != nil {
 			return nil, storageError(err)
 		}
+	}
+	k.mu.Lock() // from here on we have children, and hear of them
+	defer k.mu.Unlock()
+	if err := k.openBox(); err != nil {
+		return nil, err
 	}
 	path, err := sock.Path(k.home, k.spec.ID+".sock")
 	if err != nil {
@@ -477,7 +488,7 @@ func (k *Keeper) serve(l *net.UnixListener) {
 // control gives a function that takes over a daemon's connection.
 func (k *Keeper) control(h http.Handler) func(*net.UnixConn) {
 	return func(ctl *net.UnixConn) {
-		if _, uid, err := sock.PeerCred(ctl); err != nil || uid != os.Getuid() {
+		if pid, uid, err := sock.PeerCred(ctl); err != nil || uid != os.Getuid() || sock.Confined(pid) {
 			ctl.Close()
 			return
 		}

@@ -236,6 +236,12 @@ func (k *Keeper) reap() {
 				return
 			}
 		}
+		if k.box != nil && pid == k.box.PID && !ws.Stopped() {
+			k.log.Warn("the sandbox is gone, and all in it", "status", int(ws))
+			k.box.PID = 0 // it is not ours to signal any more
+			k.closeBox()
+			return
+		}
 		if k.sh == nil || pid != k.sh.PID {
 			if !ws.Stopped() {
 				delete(k.dying, pid)

@@ -138,14 +138,15 @@ func (k *Keeper) spawn(q conch.RunRequest) (*process, error) {
 	} else if !filepath.IsAbs(cwd) {
 		cwd = filepath.Join(k.cwd, cwd)
 	}
-	if fi, err := os.Stat(cwd); err != nil && q.Cwd == "" {
+	if err := k.needBox(); err != nil {
+		return nil, err
+	}
+	if err := k.checkDir(cwd); err != nil && q.Cwd == "" {
 		// In another directory it would do to that what was meant for this.
 		return nil, conch.Errorf(conch.InvalidRequest, "the session's directory is gone: %v", err).
 			Hint("--cwd DIR starts it elsewhere; conch exec -s %s 'cd DIR' moves the session", k.spec.Label)
 	} else if err != nil {
 		return nil, conch.Errorf(conch.InvalidRequest, "cannot start there: %v", err)
-	} else if !fi.IsDir() {
-		return nil, conch.Errorf(conch.InvalidRequest, "cannot start in %s: not a directory", cwd)
 	}
 
 	c := &command{n: k.next, req: conch.ExecRequest{Command: q.Command, Cwd: q.Cwd, Env: q.Env, OpenStdin: !q.NoStdin},
@@ -280,7 +281,7 @@ func (k *Keeper) fork(p *process, prog shell.Program) (err error) {
 		if err := proc.SetMark(os.Getpid(), mark); err != nil {
 			k.log.Warn("cannot mark processes", "err", err)
 		}
-		pid, err = syscall.ForkExec(k.bash, argv, &syscall.ProcAttr{
+		pid, err = k.forkExec(k.bash, argv, &syscall.ProcAttr{
 			Dir: prog.Cwd, Env: env, Files: []uintptr{uintptr(inR), uintptr(outW), uintptr(errW), scr.Fd(), uintptr(gateR)},
 			Sys: attr,
 		})
@@ -412,7 +413,7 @@ func (k *Keeper) forgetEnded(keep int) (forgotten int) {
 	}
 	// One that left something running can still be ended by its id.
 	busy := map[uint32]bool{}
-	for _, id := range proc.Tree(os.Getpid()) {
+	for _, id := range k.tree() {
 		if m, ok := proc.MarkOf(id.PID); ok {
 			busy[m.Command()] = true
 		}
@@ -445,7 +446,7 @@ func (k *Keeper) treeOf(ns ...uint32) []proc.ID {
 		marks[i] = proc.MakeMark(k.mark, n)
 	}
 	var out []proc.ID
-	for _, id := range proc.Tree(os.Getpid()) {
+	for _, id := range k.tree() {
 		if m, ok := proc.MarkOf(id.PID); ok && slices.Contains(marks, m) {
 			out = append(out, id)
 		}
@@ -510,7 +511,7 @@ func (k *Keeper) getProcesses(w http.ResponseWriter, r *http.Request) {
 	list := []conch.Process{}
 	ok := k.do(func() {
 		trees := map[uint32][]proc.ID{}
-		for _, id := range proc.Tree(os.Getpid()) {
+		for _, id := range k.tree() {
 			if m, ok := proc.MarkOf(id.PID); ok && m.Session() == proc.MakeMark(k.mark, 0).Session() {
 				trees[m.Command()] = append(trees[m.Command()], id)
 			}

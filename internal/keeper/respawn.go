@@ -48,7 +48,10 @@ func (k *Keeper) ensureShell(c *command) error {
 			return storageError(err)
 		}
 	}
-	cfg := shell.Config{Bash: k.bash, Dir: k.runDir, Env: shellEnv(), Cwd: k.cwd, Restore: k.state}
+	if err := k.needBox(); err != nil {
+		return err
+	}
+	cfg := shell.Config{Bash: k.bash, Dir: k.runDir, Env: shellEnv(), Cwd: k.cwd, Restore: k.state, Fork: k.forkExec}
 	var err error
 	if cfg.Cgroup, err = k.cgroup(); err != nil {
 		return err
@@ -61,7 +64,7 @@ func (k *Keeper) ensureShell(c *command) error {
 			cfg.RC = filepath.Join(home, ".bashrc")
 		}
 	}
-	if dir := existing(cfg.Cwd); dir != cfg.Cwd {
+	if dir := k.existing(cfg.Cwd); dir != cfg.Cwd {
 		cfg.Cwd = dir
 		k.cwd = dir
 		if k.state != nil {
@@ -109,9 +112,9 @@ func openWatch(pid int) *proc.ChildWatch {
 }
 
 // existing is the nearest directory above dir that exists.
-func existing(dir string) string {
+func (k *Keeper) existing(dir string) string {
 	for d := dir; d != "" && d != "."; d = filepath.Dir(d) {
-		if fi, err := os.Stat(d); err == nil && fi.IsDir() && unix.Access(d, unix.X_OK) == nil {
+		if k.checkDir(d) == nil && (k.box != nil || unix.Access(d, unix.X_OK) == nil) {
 			return d
 		}
 		if d == "/" {
@@ -261,7 +264,7 @@ func (k *Keeper) deathReport(hadState bool) *conch.ShellReport {
 	} else {
 		r.Restored = []string{"cwd", "variables"}
 	}
-	if dir := existing(k.cwd); dir != k.cwd {
+	if dir := k.existing(k.cwd); dir != k.cwd {
 		r.Restored, r.Lost = without(r.Restored, "cwd"), append(r.Lost, "cwd")
 		k.cwd = dir
 	}
@@ -276,7 +279,7 @@ func (k *Keeper) deathReport(hadState bool) *conch.ShellReport {
 
 // others reports whether the session has processes beside the shell that is going.
 func (k *Keeper) others() bool {
-	for _, id := range proc.Tree(os.Getpid()) {
+	for _, id := range k.tree() {
 		if m, ok := proc.MarkOf(id.PID); ok && k.procs[m.Command()] != nil {
 			continue // a process of its own goes on
 		}

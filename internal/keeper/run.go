@@ -454,7 +454,7 @@ func (k *Keeper) logicalCwd(pwd string) string {
 		return pwd
 	}
 	var a, b unix.Stat_t
-	if filepath.IsAbs(pwd) && unix.Stat(pwd, &a) == nil && statCwd(k.sh.PID, &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino {
+	if filepath.IsAbs(pwd) && k.statPath(pwd, &a) == nil && statCwd(k.sh.PID, &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino {
 		return pwd
 	}
 	return physical
@@ -633,7 +633,11 @@ func (k *Keeper) background(c *command) int {
 	shellPID := 0
 	if k.sh != nil {
 		shellPID = k.sh.PID
-		if !k.watch[0].Any() && !k.watch[1].Any(append(k.processPIDs(), shellPID)...) {
+		ours := append(k.processPIDs(), shellPID)
+		if k.box != nil {
+			ours = append(ours, k.box.PID)
+		}
+		if !k.watch[0].Any() && !k.watch[1].Any(ours...) && (k.watch[2] == nil || !k.watch[2].Any()) {
 			return 0
 		}
 	}
@@ -657,7 +661,7 @@ func (k *Keeper) finder(c *command) func() []proc.ID {
 	since := c.ticks
 	return func() []proc.ID {
 		var out []proc.ID
-		for _, id := range proc.Tree(os.Getpid()) {
+		for _, id := range k.tree() {
 			if id.PID == sh || dying[id.PID] {
 				continue
 			}

@@ -66,9 +66,9 @@ func checkSize(s conch.TerminalSize) error {
 
 // openTerminal makes the terminal of a process that is about to be forked.
 func (k *Keeper) openTerminal(p *process, q conch.RunRequest, prog *shell.Program) error {
-	pt, err := tty.Open(q.Cols, q.Rows)
+	pt, err := k.openPTY(q.Cols, q.Rows)
 	if err != nil {
-		return conch.Errorf(conch.Unsupported, "%v", err)
+		return err
 	}
 	p.tty = newTerminal(pt, q.Cols, q.Rows, &view{process: k.next})
 	// The session's shell has no terminal, and its TERM says so.

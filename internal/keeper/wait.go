@@ -39,6 +39,9 @@ func (k *Keeper) postWait(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e, live, err := k.findProcess(conch.ProcessID(r.PathValue("id")))
+	if err == nil {
+		err = k.noNetwork(q)
+	}
 	if err != nil {
 		sendError(w, err)
 		return
@@ -233,6 +236,14 @@ func probe(ctx context.Context, try func(context.Context) bool, reason string, r
 
 // tryPort connects to a port of this machine.
 func (k *Keeper) tryPort(ctx context.Context, p *process, port int, seen *observation) bool {
+	if k.noReach() {
+		ids, _ := proc.Listeners(k.network(), port)
+		if k.owns(p, ids) != 0 {
+			return k.ours(p, port, seen)
+		}
+		seen.set("port %d: nothing of the process listens on it", port)
+		return false
+	}
 	var d net.Dialer
 	var err error
 	for _, host := range []string{"127.0.0.1", "::1"} {
@@ -243,7 +254,7 @@ func (k *Keeper) tryPort(ctx context.Context, p *process, port int, seen *observ
 		}
 	}
 	// It may listen on another address of this machine only.
-	if ids, _ := proc.Listeners(port); k.owns(p, ids) != 0 {
+	if ids, _ := proc.Listeners(k.network(), port); k.owns(p, ids) != 0 {
 		return k.ours(p, port, seen)
 	}
 	seen.set("port %d: %v", port, err)
@@ -264,7 +275,7 @@ func (k *Keeper) owns(p *process, ids []proc.ID) int {
 // was there before it and is not of its tree is somebody else's: to take that for the
 // process would be to report a server that has not started.
 func (k *Keeper) ours(p *process, port int, seen *observation) bool {
-	ids, all := proc.Listeners(port)
+	ids, all := proc.Listeners(k.network(), port)
 	if pid := k.owns(p, ids); pid != 0 {
 		seen.set("port %d is listened on by process %d", port, pid)
 		return true

@@ -115,7 +115,7 @@ func Children(pid int) []int {
 }
 
 // Tree returns all living descendants of root, parents before their children, root itself left out.
-func Tree(root int) []ID {
+func Tree(root int, _ ...int) []ID {
 	all, err := unix.SysctlKinfoProcSlice("kern.proc.all")
 	if err != nil {
 		return nil

@@ -248,8 +248,8 @@ func byParent() map[int][]int {
 
 // Tree returns all living descendants of root, parents before their children, root itself left out.
 // It is a walk, not a snapshot: what is forked or orphaned during it can be missed when
-// root is not the one that inherits orphans.
-func Tree(root int) []ID {
+// neither root nor one of the reapers, descendants of it, inherits orphans.
+func Tree(root int, reapers ...int) []ID {
 	var children func(pid, threads int) []int
 	if haveChildren() {
 		var buf []int
@@ -298,6 +298,9 @@ func Tree(root int) []ID {
 			break
 		}
 		queue = append(queue, node{root, top.threads})
+		for _, pid := range reapers {
+			queue = append(queue, node{pid, 1})
+		}
 	}
 	return ids
 }

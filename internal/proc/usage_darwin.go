@@ -9,4 +9,4 @@ func CopyLimits(from, to int) {}
 func Usage(pid int) (cpu time.Duration, peak int64) { return 0, 0 }
 
 // Listeners cannot be found here.
-func Listeners(port int) (ids []ID, all bool) { return nil, false }
+func Listeners(pid, port int) (ids []ID, all bool) { return nil, false }

@@ -53,12 +53,12 @@ func Usage(pid int) (cpu time.Duration, peak int64) {
 	return cpu, peak
 }
 
-// Listeners gives the processes that accept TCP connections on a port of this machine.
-// all is false if some of them cannot be seen.
-func Listeners(port int) (ids []ID, all bool) {
+// Listeners gives the processes that accept TCP connections on a port in the network of
+// process pid. all is false if some of them cannot be seen.
+func Listeners(pid, port int) (ids []ID, all bool) {
 	inodes := map[string]bool{}
-	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
-		text, err := os.ReadFile(table)
+	for _, table := range []string{"tcp", "tcp6"} {
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/net/" + table)
 		if err != nil {
 			continue
 		}

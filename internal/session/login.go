@@ -39,6 +39,9 @@ var passed = []string{
 // bash (SHELLOPTS).
 var dropped = []string{"TMOUT", "SHLVL", "PWD", "OLDPWD", "_", "SHELLOPTS", "BASHOPTS"}
 
+// outside are variables that lead to what a sandbox does not have.
+var outside = []string{"XDG_RUNTIME_DIR", "SSH_AUTH_SOCK", "DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "TMPDIR"}
+
 // quiet keeps programs from waiting for somebody who is not there.
 func quiet() map[string]string {
 	return map[string]string{
@@ -227,6 +230,12 @@ func environment(login map[string]string, home string, s Spec) []string {
 		env["TERM"] = "dumb"
 	}
 	maps.Copy(env, s.Env)
+	if s.Sandbox != nil {
+		env["CONCH_SANDBOX"] = "1"
+		for _, k := range outside {
+			delete(env, k)
+		}
+	}
 	// Last: a child session must not be able to claim another's name.
 	env["CONCH_SESSION"], env["CONCH_AGENT"], env["CONCH_HOME"] = s.Label, s.Agent, home
 	return pairs(env)

@@ -25,6 +25,14 @@ type Spec struct {
 	ClosedAt  *time.Time        `json:"closed_at"` // nil while open
 	// Limits are the session's own, by the names of the configuration's keys.
 	Limits map[string]string `json:"limits,omitempty"`
+	// Sandbox is around all of its processes; nil: there is none.
+	Sandbox *Sandbox `json:"sandbox,omitempty"`
+}
+
+// A Sandbox keeps a session to its directory.
+type Sandbox struct {
+	Allow   []string `json:"allow,omitempty"` // what may be read besides
+	Network bool     `json:"network,omitempty"`
 }
 
 // Keeper is what a keeper says of itself once it serves. The file outlives it:

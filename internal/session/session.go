@@ -52,6 +52,9 @@ func (s *Session) Agent() string { return s.spec.Agent }
 // Label is the second half of the address.
 func (s *Session) Label() string { return s.spec.Label }
 
+// Sandboxed reports whether its processes are.
+func (s *Session) Sandboxed() bool { return s.spec.Sandbox != nil }
+
 // acquire takes the turn. Whoever has it is waited for by the Store's Close.
 func (s *Session) acquire(ctx context.Context) error {
 	select {
@@ -236,7 +239,7 @@ func (e *statusError) Error() string { return fmt.Sprintf("the keeper answered s
 func (s *Session) Info(ctx context.Context) (conch.SessionInfo, error) {
 	info := conch.SessionInfo{
 		Agent: s.spec.Agent, Label: s.spec.Label, ID: s.spec.ID, Cwd: s.spec.Cwd,
-		StartedAt: s.spec.CreatedAt, LastActive: s.spec.CreatedAt,
+		StartedAt: s.spec.CreatedAt, LastActive: s.spec.CreatedAt, Sandbox: s.spec.Sandbox != nil,
 	}
 	l := s.link.Load()
 	if l == nil {

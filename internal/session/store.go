@@ -219,6 +219,7 @@ type NewSpec struct {
 	RC           bool
 	Limits       map[string]string // of its own, by the configuration's names
 	Shell        bool              // a command comes next: start the shell now
+	Sandbox      *Sandbox
 }
 
 // Create makes a session and starts its keeper. LabelTaken if the label has an
@@ -289,7 +290,7 @@ func (st *Store) reserve(n NewSpec) (s *Session, made bool, err error) {
 	}
 	s = newSession(st, Spec{
 		ID: id, Agent: n.Agent, Label: n.Label, Cwd: n.Cwd, Env: n.Env,
-		Parent: n.Parent, RC: n.RC, CreatedAt: time.Now().UTC(), Limits: n.Limits,
+		Parent: n.Parent, RC: n.RC, CreatedAt: time.Now().UTC(), Limits: n.Limits, Sandbox: n.Sandbox,
 	})
 	s.turn <- struct{}{} // as acquire does
 	st.wg.Add(1)
@@ -306,6 +307,9 @@ func (st *Store) checkReserved(label string) error {
 	return conch.Errorf(conch.LabelTaken, "%q is the name of an agent and cannot be a session's label", label).
 		Hint("choose another label; conch agent ls lists the agents")
 }
+
+// UserHome is where a session starts that names no directory.
+func (st *Store) UserHome() string { return whoami().home }
 
 // HasLabel gives the agent of a session that has a label, open or being
 // imported.

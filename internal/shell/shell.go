@@ -45,6 +45,8 @@ type Config struct {
 	// Cgroup is a descriptor of the control group the shell is born in, 0 for
 	// the one of this process.
 	Cgroup int
+	// Fork starts the process; nil: syscall.ForkExec.
+	Fork func(path string, argv []string, attr *syscall.ProcAttr) (int, error)
 }
 
 // A Shell is one running bash.
@@ -142,7 +144,11 @@ func (s *Shell) start() error {
 		env = append(env, "PWD="+s.cfg.Cwd)
 	}
 
-	pid, err := syscall.ForkExec(s.cfg.Bash, []string{"bash", "--norc", "--noprofile", "--noediting", "-i"}, &syscall.ProcAttr{
+	fork := s.cfg.Fork
+	if fork == nil {
+		fork = syscall.ForkExec
+	}
+	pid, err := fork(s.cfg.Bash, []string{"bash", "--norc", "--noprofile", "--noediting", "-i"}, &syscall.ProcAttr{
 		Dir:   s.cfg.Cwd,
 		Env:   env,
 		Files: []uintptr{ctlR.Fd(), uintptr(sinks[0][1]), uintptr(sinks[1][1])},

@@ -38,6 +38,8 @@ type Listener struct {
 	// Refusal is sent to a peer of another user: a whole HTTP response. Set
 	// it before the first Accept.
 	Refusal []byte
+	// Sandboxed is sent to a peer in a sandbox, in the same way.
+	Sandboxed []byte
 	// Limit bounds the connections that are being decided on or were given
 	// out; 0: none. Those above it are answered with Crowded.
 	Limit   int
@@ -170,9 +172,15 @@ func (l *Listener) decide(c *net.UnixConn, crowded bool) {
 		l.release()
 		return
 	}
-	if _, uid, err := PeerCred(c); err != nil || uid != l.uid {
+	pid, uid, err := PeerCred(c)
+	stranger := err != nil || uid != l.uid
+	if stranger || Confined(pid) {
 		l.leave(c)
-		refuse(c, l.Refusal)
+		if stranger {
+			refuse(c, l.Refusal)
+		} else {
+			refuse(c, l.Sandboxed)
+		}
 		l.release()
 		return
 	}

@@ -2,6 +2,9 @@ package sock
 
 import (
 	"net"
+	"os"
+	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,6 +29,18 @@ func PeerCred(c *net.UnixConn) (pid, uid int, err error) {
 	}
 	return int(cred.Pid), int(cred.Uid), nil
 }
+
+// Confined reports whether a process lives in another user namespace than this one, as
+// all in a sandbox do. So does, as far as can be told, one that is gone.
+func Confined(pid int) bool {
+	theirs, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/user")
+	return err != nil || theirs != ownNamespace()
+}
+
+var ownNamespace = sync.OnceValue(func() string {
+	ours, _ := os.Readlink("/proc/self/ns/user")
+	return ours
+})
 
 func socketpair() ([2]int, error) {
 	return unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)

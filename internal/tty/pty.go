@@ -18,19 +18,14 @@ type PTY struct {
 	Path          string // of the slave
 }
 
-// Open makes a pseudo-terminal of a size.
-func Open(cols, rows int) (PTY, error) {
-	m, s, err := pty.Open()
-	if err != nil {
-		return PTY{}, fmt.Errorf("no pseudo-terminal: %w", err)
-	}
-	defer m.Close()
-	defer s.Close()
-	// The files are blocking ones, on purpose of their maker: a read would hold a
-	// thread and could not be ended. Descriptors of our own are not.
-	p := PTY{-1, -1, s.Name()}
-	if p.Master, err = own(m); err == nil {
-		p.Slave, err = own(s)
+// Open makes a pseudo-terminal of a size. root, if it is not -1, is a directory that is
+// the root of those who are to use the terminal: it is then of the kind that is mounted
+// there, and Path is a path for them.
+func Open(root, cols, rows int) (p PTY, err error) {
+	if root >= 0 {
+		p, err = openIn(root)
+	} else {
+		p, err = openHere()
 	}
 	if err == nil {
 		err = unix.SetNonblock(p.Master, true)
@@ -43,6 +38,22 @@ func Open(cols, rows int) (PTY, error) {
 		return PTY{}, err
 	}
 	return p, nil
+}
+
+func openHere() (PTY, error) {
+	m, s, err := pty.Open()
+	if err != nil {
+		return PTY{-1, -1, ""}, fmt.Errorf("no pseudo-terminal: %w", err)
+	}
+	defer m.Close()
+	defer s.Close()
+	// The files are blocking ones, on purpose of their maker: a read would hold a
+	// thread and could not be ended. Descriptors of our own are not.
+	p := PTY{-1, -1, s.Name()}
+	if p.Master, err = own(m); err == nil {
+		p.Slave, err = own(s)
+	}
+	return p, err
 }
 
 func own(f *os.File) (int, error) { return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3) }

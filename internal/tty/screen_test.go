@@ -250,7 +250,7 @@ func FuzzScreen(f *testing.F) {
 }
 
 func TestPTY(t *testing.T) {
-	p, err := Open(100, 30)
+	p, err := Open(-1, 100, 30)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,1 @@
+// The declarations of fork_linux.go have no bodies here: they are the runtime's.

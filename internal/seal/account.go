@@ -82,10 +82,19 @@ func (a *Account) renew(now time.Time) error {
 	}
 	d := Device{public: slices.Clone(a.id.Public()), epoch: newEpoch(now, a.device.epoch)}
 	copy(d.olm[:], olm.IdKeys.Curve25519.PublicKey)
+	copy(d.sign[:], olm.IdKeys.Ed25519.PublicKey)
+	if a.olm != nil {
+		proof, err := a.olm.IdKeys.Ed25519.Sign(append([]byte(signSuccessor), d.keys()...))
+		if err != nil {
+			return err
+		}
+		d.before = a.device.epoch
+		copy(d.proof[:], proof)
+	}
 	if d.sig, err = a.sign(signDevice, d.signed()); err != nil {
 		return err
 	}
-	a.olm, a.device, a.serial = olm, d, 0
+	a.olm, a.device = olm, d
 	for i := range a.prekeys {
 		a.prekeys[i].retired = true
 	}
@@ -94,8 +103,9 @@ func (a *Account) renew(now time.Time) error {
 
 // Retire makes the account a new device of the same identity, for a store that
 // was restored from a backup: what its ratchets have sent since is not known.
-// Conversations loaded after it have no session. Peers learn of it from the next
-// bundle or letter.
+// The old device signs the new one. Conversations loaded after it have no session,
+// and one-time keys at the relay are of no use any more. Peers learn of it from
+// the next bundle or letter.
 func (a *Account) Retire(now time.Time) error { return a.renew(now) }
 
 func (a *Account) sign(purpose string, message []byte) (out [64]byte, err error) {
@@ -160,7 +170,7 @@ func (a *Account) replacePrekey(now time.Time) error {
 		a.prekeys[0].replaced = now
 	}
 	a.prekeys = slices.Insert(a.prekeys, 0, p)
-	a.serial++
+	a.serial = max(a.serial+1, uint64(now.UnixMilli()))
 	for len(a.prekeys) > minPrekeys {
 		last := a.prekeys[len(a.prekeys)-1]
 		if len(a.prekeys) <= maxPrekeys && now.Sub(last.replaced) < KeepPrekeys {
@@ -223,10 +233,11 @@ func (a *Account) Unpublished() ([]OneTimeKey, error) {
 }
 
 // MarkPublished notes that a relay has these.
-func (a *Account) MarkPublished(ids []uint32) {
+func (a *Account) MarkPublished(keys []OneTimeKey) {
 	for i := range a.olm.OTKeys {
-		if slices.Contains(ids, a.olm.OTKeys[i].ID) {
-			a.olm.OTKeys[i].Published = true
+		own := &a.olm.OTKeys[i]
+		if slices.ContainsFunc(keys, func(k OneTimeKey) bool { return bytes.Equal(k.key[:], own.Key.PublicKey) }) {
+			own.Published = true
 		}
 	}
 }

@@ -32,7 +32,8 @@ const (
 // Device is the agent's device.
 func (b *Bundle) Device() Device { return b.device }
 
-// Serial grows with every new bundle of a device.
+// Serial grows with every new bundle of an agent: it is its time in milliseconds,
+// or one more than the last.
 func (b *Bundle) Serial() uint64 { return b.serial }
 
 // Created is when its prekey was made.
@@ -136,8 +137,8 @@ type OneTimeKey struct {
 	sig   [64]byte
 }
 
-// ID tells the one-time keys of a device apart.
-func (k OneTimeKey) ID() uint32 { return k.id }
+// ID names the key among all of its agent's, of earlier devices too.
+func (k OneTimeKey) ID() string { return fmt.Sprintf("%s-%08x", k.epoch, k.id) }
 
 func (k OneTimeKey) signed() []byte {
 	var w writer

@@ -63,8 +63,8 @@ func (c *Conversation) Device() Device { return c.device }
 // latest device.
 func (c *Conversation) Bundle() *Bundle { return c.bundle }
 
-// Learn takes a bundle of the peer's. Later and First mean that its device is
-// the conversation's from now on. An earlier device's bundle, or one that is
+// Learn takes a bundle of the peer's. After First, Successor and Changed its
+// device is the conversation's. An earlier device's bundle, or one that is
 // older than the one known, changes nothing: a relay may give out old ones.
 func (c *Conversation) Learn(b *Bundle) (Change, error) {
 	change := b.device.Compare(c.device)
@@ -268,7 +268,7 @@ func (c *Conversation) Open(l *Letter) (*Opened, error) {
 	if used != nil {
 		c.account.removeKey(used)
 	}
-	if change == First || change == Later {
+	if change == First || change == Successor || change == Changed {
 		c.device, c.bundle = from, nil
 	}
 	return &Opened{Header: l.Header, Body: body, Device: from, Change: change, KeyUsed: used != nil}, nil

@@ -39,13 +39,16 @@ func (e Epoch) String() string { return fmt.Sprintf("%016x", uint64(e)) }
 type Device struct {
 	public ed25519.PublicKey
 	epoch  Epoch
-	olm    [32]byte // Curve25519
-	sig    [64]byte
+	olm    [32]byte // the Olm account's Curve25519 key
+	sign   [32]byte // its Ed25519 key, which vouches for the next device only
+	before Epoch    // the device that was retired for this one; 0: none
+	proof  [64]byte // that device's signature
+	sig    [64]byte // the identity's
 }
 
 const (
 	deviceVersion = 1
-	deviceLen     = 1 + 32 + 8 + 32 + 64
+	deviceLen     = 1 + 32 + 8 + 32 + 32 + 8 + 64 + 64
 )
 
 // IsZero reports whether there is no device.
@@ -57,12 +60,21 @@ func (d Device) Address() string { return agent.Address(d.public) }
 // Epoch tells the agent's devices apart.
 func (d Device) Epoch() Epoch { return d.epoch }
 
-func (d Device) signed() []byte {
+// keys is what the device before signs, and what a safety number covers.
+func (d Device) keys() []byte {
 	var w writer
 	w.u8(deviceVersion)
 	w.raw(d.public)
 	w.u64(uint64(d.epoch))
 	w.raw(d.olm[:])
+	w.raw(d.sign[:])
+	return w.b
+}
+
+func (d Device) signed() []byte {
+	w := writer{d.keys()}
+	w.u64(uint64(d.before))
+	w.raw(d.proof[:])
 	return w.b
 }
 
@@ -91,6 +103,9 @@ func readDevice(data []byte) (Device, error) {
 	r.fill(d.public)
 	d.epoch = Epoch(r.u64())
 	r.fill(d.olm[:])
+	r.fill(d.sign[:])
+	d.before = Epoch(r.u64())
+	r.fill(d.proof[:])
 	r.fill(d.sig[:])
 	if err := r.end("device"); err != nil {
 		return Device{}, err
@@ -100,17 +115,22 @@ func readDevice(data []byte) (Device, error) {
 
 func (d Device) verify(public ed25519.PublicKey) error {
 	switch {
-	case d.epoch == 0 || d.epoch>>63 != 0:
+	case d.epoch == 0 || d.epoch>>63 != 0 || d.before >= d.epoch:
 		return fmt.Errorf("device: epoch %s: %w", d.epoch, ErrMalformed)
 	case !bytes.Equal(d.public, public) || !verify(public, signDevice, d.signed(), d.sig[:]):
 		return fmt.Errorf("device: %w", ErrForged)
-	case weakX25519(d.olm[:]):
+	case weakX25519(d.olm[:]) || smallOrder(d.sign[:]):
 		return fmt.Errorf("device: %w", ErrWeakKey)
 	}
 	return nil
 }
 
-func (d Device) same(o Device) bool { return d.epoch == o.epoch && d.olm == o.olm }
+func (d Device) same(o Device) bool { return d.epoch == o.epoch && d.olm == o.olm && d.sign == o.sign }
+
+// follows reports whether the known device vouches for d.
+func (d Device) follows(known Device) bool {
+	return d.before == known.epoch && ed25519.Verify(known.sign[:], append([]byte(signSuccessor), d.keys()...), d.proof[:])
+}
 
 // A Change is what a device is to the one that is known of its agent.
 type Change uint8
@@ -118,10 +138,14 @@ type Change uint8
 const (
 	Same Change = iota
 	First
-	// Later: the agent's store was restored or made anew, or its identity is
-	// used elsewhere. Signed by the identity, and for a human to accept.
-	Later
-	// Earlier: of the time before that. Its mail is late, not wrong.
+	// Successor: later, and the known device signed it before it retired. Who
+	// made it had that store, or a backup of it, and the identity.
+	Successor
+	// Changed: later, with the identity's signature alone. A store that was
+	// made anew, a key used in a second home, or a stolen key file: for a human
+	// to accept.
+	Changed
+	// Earlier: of a time before the known one. Its mail is late, not wrong.
 	Earlier
 	// Fork: same epoch, other keys.
 	Fork
@@ -135,8 +159,10 @@ func (c Change) String() string {
 		return "same"
 	case First:
 		return "first"
-	case Later:
-		return "later"
+	case Successor:
+		return "successor"
+	case Changed:
+		return "changed"
 	case Earlier:
 		return "earlier"
 	case Fork:
@@ -152,11 +178,13 @@ func (d Device) Compare(known Device) Change {
 		return First
 	case !bytes.Equal(d.public, known.public):
 		return Another
+	case d.epoch > known.epoch && d.follows(known):
+		return Successor
 	case d.epoch > known.epoch:
-		return Later
+		return Changed
 	case d.epoch < known.epoch:
 		return Earlier
-	case d.olm != known.olm:
+	case !d.same(known):
 		return Fork
 	}
 	return Same
@@ -183,7 +211,7 @@ func SafetyNumber(a, b Device) string {
 }
 
 func (d Device) digits() string {
-	what := append([]byte("conch safety number v1\x00"), d.signed()...)
+	what := append([]byte("conch safety number v1\x00"), d.keys()...)
 	sum := sha512.Sum512(what)
 	for range safetyRounds {
 		sum = sha512.Sum512(append(sum[:], what...))

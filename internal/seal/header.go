@@ -45,7 +45,8 @@ func (k Kind) String() string {
 type Header struct {
 	Kind      Kind
 	ID        string // the message's
-	Sequence  uint64 // of this sender's epoch to this recipient, from 1; 0 for a statement
+	Lane      uint8  // each has its own sequence
+	Sequence  uint64 // of this sender's epoch to this recipient, as the sender counts
 	Attempt   uint16 // 0, and one more each time the same message is sealed again
 	Created   time.Time
 	FromLabel string // may be empty
@@ -59,7 +60,7 @@ type Header struct {
 const (
 	headerVersion = 1
 	// headerLen is the longest header's length, and by padding every one's.
-	headerLen = 1 + 1 + 32 + 32 + 8 + 8 + 8 + 8 + 2 + 8 + 1 + conch.MaxMessageID + 1 + 32 + 1 + 32
+	headerLen = 1 + 1 + 32 + 32 + 8 + 8 + 8 + 1 + 8 + 2 + 8 + 1 + conch.MaxMessageID + 1 + 32 + 1 + 32
 )
 
 func (h *Header) check() error {
@@ -106,6 +107,7 @@ func (h *Header) encode() ([]byte, error) {
 	w.u64(uint64(h.FromEpoch))
 	w.u64(uint64(h.ToEpoch))
 	w.raw(h.Prekey[:])
+	w.u8(h.Lane)
 	w.u64(h.Sequence)
 	w.u16(h.Attempt)
 	w.u64(uint64(h.Created.UnixMilli()))
@@ -127,7 +129,7 @@ func parseHeader(data []byte) (h Header, err error) {
 	from, to := r.raw(32), r.raw(32)
 	h.FromEpoch, h.ToEpoch = Epoch(r.u64()), Epoch(r.u64())
 	r.fill(h.Prekey[:])
-	h.Sequence, h.Attempt = r.u64(), r.u16()
+	h.Lane, h.Sequence, h.Attempt = r.u8(), r.u64(), r.u16()
 	created := r.u64()
 	h.ID, h.FromLabel, h.ToLabel = r.text(), r.text(), r.text()
 	r.zeros()

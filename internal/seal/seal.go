@@ -50,9 +50,10 @@
 // conversation's State, the account's if Opened.KeyUsed, and the message in one
 // commit. An Open that fails has changed nothing.
 //
-// Duplicates are the caller's to know, for ever, by (peer, epoch, sequence) of
-// opened headers: Olm refuses a letter twice, but one that began with a fallback
-// key opens again once its session is forgotten.
+// Duplicates are the caller's to know, for ever, by (peer, epoch, lane, sequence)
+// of opened headers: Olm refuses a letter twice, but one that began with a fallback
+// key opens again once its session is forgotten. The same sequence under another
+// id is a peer that went back to an old store and does not know it.
 //
 // A letter that cannot be opened is answered with a Retry if CanRetry says so;
 // the sender then starts a new session and seals the message again under the
@@ -72,12 +73,14 @@
 // Retire and is a new device, of a later epoch. So is a second home to which a
 // key was copied, by its owner or by a thief.
 //
-// Device.Compare tells these apart, and is what "a changed key" means. A caller
-// pins the device it first met (trust on first use). Later: the letter is opened
-// and stored, nothing is lost, but it is held until a human has accepted the new
-// device, for whom the safety number has changed as well. Earlier: mail that was
-// under way when the peer restored its store; it opens, and is never answered on.
-// Fork: two devices of one epoch, which no honest store makes; refused.
+// Device.Compare tells these apart. A caller pins the device it first met (trust
+// on first use). Successor: the pinned device signed the new one as it retired, so
+// it is the same store, or a backup of it; the caller goes on, pins it, and says
+// so. Changed, which is what "a changed key" means: the identity alone vouches for
+// it. Its letters are opened and stored, nothing is lost, but held until a human
+// has accepted the device. Earlier: mail that was under way when the peer restored
+// its store; it opens, and is never answered on. Fork: two devices of one epoch,
+// which no honest store makes; refused. In each case the safety number is another.
 //
 // What a handle or name points to is not known here. If it points to another
 // address than it did, that is another agent.
@@ -183,6 +186,8 @@ const (
 	signBundle    = "conch seal v1 bundle"
 	signOneTime   = "conch seal v1 one-time key"
 	signStatement = "conch seal v1 statement"
+	// Before what an Olm account's Ed25519 key signs, which is this alone.
+	signSuccessor = "conch seal v1 successor\x00"
 )
 
 func verify(address ed25519.PublicKey, purpose string, message, sig []byte) bool {

@@ -122,6 +122,7 @@ func reasonOf(err error) (Reason, bool) {
 type Retry struct {
 	ID       string // of the message
 	Epoch    Epoch  // the sender's, of its header
+	Lane     uint8
 	Sequence uint64
 	Attempt  uint16
 	Reason   Reason
@@ -142,7 +143,7 @@ func (a *Account) RetryOf(l *Letter, err error) (r Retry, ok bool) {
 		return Retry{}, false
 	}
 	h := l.Header
-	return Retry{ID: h.ID, Epoch: h.FromEpoch, Sequence: h.Sequence, Attempt: h.Attempt, Reason: reason, Bundle: b.Hash()}, true
+	return Retry{ID: h.ID, Epoch: h.FromEpoch, Lane: h.Lane, Sequence: h.Sequence, Attempt: h.Attempt, Reason: reason, Bundle: b.Hash()}, true
 }
 
 // Encode gives the form that ParseRetry reads.
@@ -151,6 +152,7 @@ func (r Retry) Encode() []byte {
 	w.u8(retryVersion)
 	w.text(r.ID)
 	w.u64(uint64(r.Epoch))
+	w.u8(r.Lane)
 	w.u64(r.Sequence)
 	w.u16(r.Attempt)
 	w.u8(uint8(r.Reason))
@@ -164,7 +166,7 @@ func ParseRetry(body []byte) (Retry, error) {
 	if err := r.version("retry", retryVersion); err != nil {
 		return Retry{}, err
 	}
-	out := Retry{ID: r.text(), Epoch: Epoch(r.u64()), Sequence: r.u64(), Attempt: r.u16(), Reason: Reason(r.u8())}
+	out := Retry{ID: r.text(), Epoch: Epoch(r.u64()), Lane: r.u8(), Sequence: r.u64(), Attempt: r.u16(), Reason: Reason(r.u8())}
 	r.fill(out.Bundle[:])
 	if err := r.end("retry"); err != nil {
 		return Retry{}, err

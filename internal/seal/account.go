@@ -60,7 +60,7 @@ func NewAccount(id Identity, now time.Time) (*Account, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a, a.renew(now)
+	return a, a.renew(now, 0)
 }
 
 func emptyAccount(id Identity) (*Account, error) {
@@ -75,12 +75,12 @@ func emptyAccount(id Identity) (*Account, error) {
 }
 
 // renew makes the account a new device.
-func (a *Account) renew(now time.Time) error {
+func (a *Account) renew(now time.Time, after Epoch) error {
 	olm, err := account.NewAccount()
 	if err != nil {
 		return err
 	}
-	d := Device{public: slices.Clone(a.id.Public()), epoch: newEpoch(now, a.device.epoch)}
+	d := Device{public: slices.Clone(a.id.Public()), epoch: newEpoch(now, max(after, a.device.epoch))}
 	copy(d.olm[:], olm.IdKeys.Curve25519.PublicKey)
 	copy(d.sign[:], olm.IdKeys.Ed25519.PublicKey)
 	if a.olm != nil {
@@ -106,7 +106,10 @@ func (a *Account) renew(now time.Time) error {
 // The old device signs the new one. Conversations loaded after it have no session,
 // and one-time keys at the relay are of no use any more. Peers learn of it from
 // the next bundle or letter.
-func (a *Account) Retire(now time.Time) error { return a.renew(now) }
+//
+// after is the latest epoch that others may know, as that of the agent's bundle in
+// the relay's directory, or 0: the new one is later, whatever the clock says.
+func (a *Account) Retire(now time.Time, after Epoch) error { return a.renew(now, after) }
 
 func (a *Account) sign(purpose string, message []byte) (out [64]byte, err error) {
 	sig, err := a.id.SignFor(purpose, message)

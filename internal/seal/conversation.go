@@ -121,9 +121,10 @@ func order(a, b *ratchet) int {
 	return cmp.Or(cmp.Compare(a.latest, b.latest), bytes.Compare(b.id[:], a.id[:]))
 }
 
-// Reset forgets every session and the bundle. What the peer sends on the old
-// sessions cannot be opened any more and has to be asked for again.
-func (c *Conversation) Reset() { c.all, c.bundle = nil, nil }
+// Reset forgets every session, and the peer's device and bundle, so that the next
+// that is learnt counts as the first. What the peer sends on the old sessions
+// cannot be opened any more and has to be asked for again.
+func (c *Conversation) Reset() { c.all, c.device, c.bundle = nil, Device{}, nil }
 
 // current is the session to send on, nil if there is none.
 func (c *Conversation) current() *ratchet {

@@ -432,7 +432,7 @@ func TestDevices(t *testing.T) {
 	if number != SafetyNumber(pinned, amy.a.Device()) || len(number) != 71 || strings.Count(number, " ") != 11 || strings.Trim(number, "0123456789 ") != "" {
 		t.Errorf("%q", number)
 	}
-	bob.ok(bob.a.Retire(noon))
+	bob.ok(bob.a.Retire(noon, 0))
 	next := bob.a.Device()
 	if c := next.Compare(pinned); c != Successor {
 		t.Error(c)
@@ -443,7 +443,7 @@ func TestDevices(t *testing.T) {
 	if SafetyNumber(amy.a.Device(), next) == number {
 		t.Error("the safety number is the same")
 	}
-	bob.ok(bob.a.Retire(noon))
+	bob.ok(bob.a.Retire(noon, 0))
 	if c := bob.a.Device().Compare(pinned); c != Changed {
 		t.Error("two steps on:", c)
 	}
@@ -487,7 +487,7 @@ func TestRestored(t *testing.T) {
 	toOld := amy.seal("5")
 
 	bob.restore(account, conversation)
-	bob.ok(bob.a.Retire(noon.Add(time.Hour)))
+	bob.ok(bob.a.Retire(noon.Add(time.Hour), 0))
 	// Stored and loaded: the ratchets are gone, who the peer is stays.
 	bob.restore(must(bob.a.State()), conversation)
 	if len(bob.c.all) != 0 || bob.c.Device().IsZero() || bob.c.Ready() {

@@ -55,14 +55,15 @@
 // key opens again once its session is forgotten. The same sequence under another
 // id is a peer that went back to an old store and does not know it.
 //
-// A letter that cannot be opened is answered with a Retry if CanRetry says so;
-// the sender then starts a new session and seals the message again under the
-// same id and sequence, its attempt one higher. Nobody's answer to a Retry
-// depends on what it says beyond that: a forged letter can cause one, and the
-// agent it pretends to be from has nothing of that id to send.
+// A letter that cannot be opened is answered with a Retry if CanRetry says so. Its
+// sender then starts a new session, not too often, and seals the message, if it
+// still has it, again under the same id and sequence, its attempt one higher. A
+// forged letter can cause a Retry too: the agent that it pretends to be from has
+// nothing of that id, and loses one session by it.
 //
 // A letter whose prekey is gone (ErrPrekey) names nobody who could be asked. Its
-// sender knows: no receipt came, and Bundle.Expires has passed. It seals again.
+// sender seals again what has no receipt when Bundle.Expires has passed, and when
+// it learns of a later device of the peer's.
 //
 // # Devices and changed keys
 //

@@ -36,9 +36,16 @@ func (i identity) Derive(purpose string, n int) ([]byte, error) {
 
 var noon = time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
 
+// A tester is a test, a fuzzer, or a run of rapid's.
+type tester interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
 // A side is one agent in a talk between two.
 type side struct {
-	t    testing.TB
+	t    tester
 	id   identity
 	a    *Account
 	c    *Conversation
@@ -46,7 +53,7 @@ type side struct {
 	pool []OneTimeKey // at the relay
 }
 
-func newSide(t testing.TB, name string) *side {
+func newSide(t tester, name string) *side {
 	t.Helper()
 	s := &side{t: t, id: named(name)}
 	a, err := NewAccount(s.id, noon)
@@ -63,7 +70,7 @@ func (s *side) ok(err error) {
 }
 
 // pair gives two agents that know each other's address.
-func pair(t testing.TB) (amy, bob *side) {
+func pair(t tester) (amy, bob *side) {
 	t.Helper()
 	amy, bob = newSide(t, "amy"), newSide(t, "bob")
 	amy.meet(bob)
@@ -404,7 +411,7 @@ func TestOneTimeKeys(t *testing.T) {
 	if _, err := ParseOneTimeKey(keys[0].Encode(), other.a.Device()); !errors.Is(err, ErrForged) {
 		t.Error(err)
 	}
-	bob.ok(bob.a.Retire(noon))
+	bob.ok(bob.a.Retire(noon, 0))
 	if _, err := ParseOneTimeKey(keys[0].Encode(), bob.a.Device()); !errors.Is(err, ErrForged) {
 		t.Error("a key of the retired device:", err)
 	}

@@ -80,8 +80,13 @@ func ParseAttachment(data []byte) (Attachment, error) {
 
 // EncryptAttachment encrypts what src gives to dst, and gives what opens it.
 func EncryptAttachment(dst io.Writer, src io.Reader) (Attachment, error) {
-	var a Attachment
-	rand.Read(a.key[:]) // never fails
+	var key [32]byte
+	rand.Read(key[:]) // never fails
+	return encryptAttachment(key, dst, src)
+}
+
+func encryptAttachment(key [32]byte, dst io.Writer, src io.Reader) (Attachment, error) {
+	a := Attachment{key: key}
 	aead := a.aead()
 	hash := sha256.New()
 	buf := make([]byte, chunkLen, chunkLen+tagLen)

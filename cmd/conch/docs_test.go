@@ -197,7 +197,7 @@ func TestDocumentedRoutes(t *testing.T) {
 
 // What the documents link to is there.
 func TestDocumentedLinks(t *testing.T) {
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/AGENTS.md", "docs/ARCHITECTURE.md", "docs/DESIGN.md", "docs/CONFIG.md", "plugin/README.md"} {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/AGENTS.md", "docs/ARCHITECTURE.md", "docs/DESIGN.md", "docs/CONFIG.md", "docs/SECURITY.md", "plugin/README.md"} {
 		for _, link := range found(document(t, name), `\]\(([^)]+)\)`) {
 			path, anchor, _ := strings.Cut(link, "#")
 			if strings.Contains(path, "://") {

@@ -35,6 +35,13 @@ func keyFromSeed(seed []byte) *Key {
 // Sign signs with Ed25519.
 func (k *Key) Sign(message []byte) []byte { return ed25519.Sign(k.private, message) }
 
+// SignFor signs with Ed25519ctx (RFC 8032), which is good for one purpose
+// alone: whoever can have the key sign bytes of his choice elsewhere, as the
+// nonce of a log-in is, gets nothing that counts here.
+func (k *Key) SignFor(purpose string, message []byte) ([]byte, error) {
+	return k.private.Sign(nil, message, &ed25519.Options{Context: purpose})
+}
+
 // Public is the public half.
 func (k *Key) Public() ed25519.PublicKey { return k.private.Public().(ed25519.PublicKey) }
 

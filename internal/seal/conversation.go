@@ -19,7 +19,8 @@ import (
 
 const (
 	maxSessions = 5
-	// MaxUnanswered is how many letters a session takes without one back.
+	// MaxUnanswered is how many letters a session takes without an answer by
+	// who has had one of them.
 	MaxUnanswered = 1000
 
 	conversationVersion = 1
@@ -37,11 +38,19 @@ type Conversation struct {
 
 // A ratchet is one Olm session.
 type ratchet struct {
-	id         [16]byte // the same on both sides
-	with       Device   // its epoch and Olm key count
-	latest     uint64   // tick of its start, or of what was opened last
-	unanswered uint32
-	olm        *session.OlmSession
+	id     [16]byte // the same on both sides
+	with   Device   // its epoch and Olm key count
+	latest uint64   // tick of its start, or of what was opened last
+	olm    *session.OlmSession
+}
+
+// unanswered is how many letters its chain has. An answer of a peer that has had
+// one of them ends the chain; what the peer sent before does not.
+func (r *ratchet) unanswered() int {
+	if chain := &r.olm.Ratchet.SenderChains; chain.IsSet {
+		return int(chain.CKey.Index)
+	}
+	return 0
 }
 
 // Conversation gives an empty one.
@@ -140,7 +149,7 @@ func (c *Conversation) current() *ratchet {
 // Ready reports whether Seal can do its work.
 func (c *Conversation) Ready() bool {
 	r := c.current()
-	return c.bundle != nil && r != nil && r.unanswered < MaxUnanswered
+	return c.bundle != nil && r != nil && r.unanswered() < MaxUnanswered
 }
 
 // Seal encrypts a message on the current session. The letter must not leave
@@ -178,7 +187,6 @@ func (c *Conversation) Seal(h Header, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	r.olm = next
-	r.unanswered++
 	return out, nil
 }
 
@@ -264,7 +272,7 @@ func (c *Conversation) Open(l *Letter) (*Opened, error) {
 	} else {
 		r := c.all[i]
 		c.tick++
-		r.olm, r.latest, r.unanswered = next, c.tick, 0
+		r.olm, r.latest = next, c.tick
 	}
 	if used != nil {
 		c.account.removeKey(used)
@@ -339,7 +347,6 @@ func (c *Conversation) State() ([]byte, error) {
 	for _, r := range c.all {
 		w.raw(r.with.Encode())
 		w.u64(r.latest)
-		w.u32(r.unanswered)
 		w.bytes(r.olm.PickleLibOlm())
 	}
 	return c.account.lock(conversationVersion, "conversation", c.peer, w.b), nil
@@ -377,7 +384,7 @@ func (c *Conversation) read(plain []byte) (err error) {
 	for range r.u8() {
 		one := &ratchet{}
 		device := r.raw(deviceLen)
-		one.latest, one.unanswered = r.u64(), r.u32()
+		one.latest = r.u64()
 		pickle := r.bytes()
 		if r.bad {
 			break

@@ -341,6 +341,24 @@ func TestLongChain(t *testing.T) {
 	}
 }
 
+// What a peer writes without having had anything is no answer.
+func TestNoAnswer(t *testing.T) {
+	amy, bob := pair(t)
+	amy.start(bob, bob.claim())
+	bob.open(amy.seal("x"), "x")
+	must(bob.c.Learn(amy.bundle()))
+	amy.open(bob.seal("x"), "x")
+	for i := range MaxUnanswered {
+		if i%100 == 0 {
+			amy.open(bob.seal("deaf"), "deaf")
+		}
+		amy.seal("into the void")
+	}
+	if amy.c.Ready() {
+		t.Error("letters that answer nothing made room")
+	}
+}
+
 // One-time keys run out; the fallback key serves, also for many at once.
 func TestDrained(t *testing.T) {
 	bob := newSide(t, "bob")

@@ -158,6 +158,41 @@ func (v *letterVector) try(s *side) {
 	}
 }
 
+func loadVectors(t tester) (v vectors) {
+	t.Helper()
+	data, err := os.ReadFile(vectorFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// recipient is the stored one, before the first letter.
+func (v *vectors) recipient(t tester) *side {
+	t.Helper()
+	s := &side{t: t, id: identity{ed25519.NewKeyFromSeed(v.Recipient.Seed)}}
+	a, err := LoadAccount(s.id, v.Account)
+	s.ok(err)
+	s.a = a
+	s.c, err = a.LoadConversation(v.Sender.Address, v.Conversation)
+	s.ok(err)
+	return s
+}
+
+func (v *vectors) letter(t tester, name string) []byte {
+	t.Helper()
+	for _, l := range v.Letters {
+		if l.Name == name {
+			return l.Sealed
+		}
+	}
+	t.Fatalf("no letter %q", name)
+	return nil
+}
+
 func TestVectors(t *testing.T) {
 	if *update {
 		data := must(json.MarshalIndent(makeVectors(t), "", "  "))
@@ -165,14 +200,7 @@ func TestVectors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	data, err := os.ReadFile(vectorFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var v vectors
-	if err := json.Unmarshal(data, &v); err != nil {
-		t.Fatal(err)
-	}
+	v := loadVectors(t)
 	devices := map[string]Device{}
 	for _, w := range []who{v.Sender, v.Recipient} {
 		id := identity{ed25519.NewKeyFromSeed(w.Seed)}
@@ -197,11 +225,7 @@ func TestVectors(t *testing.T) {
 	if got := SafetyNumber(devices[v.Sender.Address], devices[v.Recipient.Address]); got != v.Safety {
 		t.Errorf("%s, want %s", got, v.Safety)
 	}
-	bob := &side{t: t, id: identity{ed25519.NewKeyFromSeed(v.Recipient.Seed)}}
-	bob.a, err = LoadAccount(bob.id, v.Account)
-	bob.ok(err)
-	bob.c, err = bob.a.LoadConversation(v.Sender.Address, v.Conversation)
-	bob.ok(err)
+	bob := v.recipient(t)
 	opened := 0
 	for _, want := range v.Letters {
 		got := letterVector{Name: want.Name, Sealed: want.Sealed, Digest: Digest(want.Sealed)}

@@ -30,13 +30,14 @@ bench: build ## measure against plain bash in the same run; writes bench-out/ben
 	bin/conch bench --out bench-out/bench.json
 
 .PHONY: soak
-soak: build ## the long runs: seq under load, 1 GB through exec, mail and labels under kills
+soak: build ## the long runs: seq under load, 1 GB through exec, mail and labels under kills, random talks
 	CGO_ENABLED=0 CONCH_SOAK=1 $(GO) test -count=1 -timeout 60m -run 'Soak' ./internal/conchtest
+	CGO_ENABLED=0 $(GO) test -count=1 -timeout 60m -run 'TestAnyOrder' ./internal/seal -rapid.checks=1000
 
 .PHONY: fuzz
 fuzz: ## fuzz every parser, and the API by its own description, for a while
 	@for t in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$t | grep '^Fuzz' || true); do \
-		echo "$$t $$f"; CGO_ENABLED=0 $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-30s} $$t || exit 1; done; done
+		echo "$$t $$f"; CGO_ENABLED=0 $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-30s} -fuzzminimizetime 1s $$t || exit 1; done; done
 	CGO_ENABLED=0 CONCH_FUZZ_REQUESTS=$${REQUESTS:-20000} $(GO) test -count=1 -timeout 30m -run 'TestHostileRequests' -v ./internal/conchtest
 
 .PHONY: lint

@@ -23,7 +23,7 @@ import (
 func TestAnyOrder(t *testing.T) {
 	// Fewer runs than rapid's 100, unless somebody asks for a number.
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
-		f.Value.Set("25")
+		f.Value.Set("10")
 		defer f.Value.Set(f.DefValue)
 	}
 	rapid.Check(t, func(t *rapid.T) {

@@ -84,12 +84,18 @@ func (k *Keeper) leave() {
 	if k.asleep {
 		unix.Write(k.kickW, []byte{0})
 	}
+	// A command that ended with all it started leaves the loop nothing to do: the
+	// request's thread clears up when the answer is on its way.
+	quiet := k.cur == nil && k.ckpt == nil && k.stopping == nil && len(k.queue) == 0 && !k.att.holds()
 	for _, s := range []*stream{c.out, c.err} {
 		if s != nil && s.fd >= 0 {
 			k.streams = append(k.streams[:len(k.streams):len(k.streams)], s)
+			quiet = false
 		}
 	}
-	k.changed()
+	if !quiet {
+		k.changed()
+	}
 }
 
 // stir wakes those whose descriptors have changed since they went to sleep, and sets
@@ -101,7 +107,7 @@ func (k *Keeper) stir() {
 		k.polled = k.polls
 		unix.Write(k.wakeW, b[:])
 	}
-	if k.attended != nil && k.kicked != k.polls {
+	if k.attended != nil && k.asleep && k.kicked != k.polls {
 		k.kicked = k.polls
 		unix.Write(k.kickW, b[:])
 	}

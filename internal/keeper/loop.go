@@ -43,9 +43,11 @@ func (k *Keeper) loop() {
 		fds := k.pollBuf[:0]
 		fds = append(fds, unix.PollFd{Fd: int32(k.wakeR), Events: unix.POLLIN}, unix.PollFd{Fd: int32(k.alarm.fd), Events: unix.POLLIN})
 		if k.sh != nil {
-			status := int32(k.sh.StatusFD())
-			if k.attended != nil {
-				status = -1
+			// An idle shell has nothing to report. Not to wait for it spares
+			// the loop a wake with every attended command.
+			status := int32(-1)
+			if k.attended == nil && k.reports() {
+				status = int32(k.sh.StatusFD())
 			}
 			fds = append(fds, unix.PollFd{Fd: status, Events: unix.POLLIN},
 				unix.PollFd{Fd: k.noiseFD(0), Events: unix.POLLIN},
@@ -120,9 +122,13 @@ func (k *Keeper) loop() {
 	}
 }
 
+// reports reports whether the shell owes a word: that it is ready, or that its
+// command has ended.
+func (k *Keeper) reports() bool { return !k.ready || k.cur != nil }
+
 // readStatus takes the reports of a shell, as long as it is the shell.
 func (k *Keeper) readStatus(sh *shell.Shell) {
-	for k.sh == sh {
+	for k.sh == sh && k.reports() {
 		end, ok := sh.ReadStatus()
 		if !ok {
 			return

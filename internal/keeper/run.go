@@ -158,6 +158,7 @@ func (k *Keeper) launch(c *command) {
 		k.changed()
 	}
 	if k.ready {
+		k.sh.Forget() // a report that comes twice is not the next command's
 		if k.trapped {
 			// What its traps said after the last command is not this one's.
 			k.readNoise(k.sh.OutFD(), 0)

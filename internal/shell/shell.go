@@ -452,6 +452,16 @@ func (s *Shell) ReadStatus() (End, bool) {
 	}
 }
 
+// Forget drops reports that were not read.
+func (s *Shell) Forget() {
+	for {
+		if _, ok := s.ReadStatus(); !ok {
+			break
+		}
+	}
+	s.statusBuf = s.statusBuf[:0]
+}
+
 // freshFIFO makes a FIFO where there may be an old one.
 func freshFIFO(path string) error {
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {

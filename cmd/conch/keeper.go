@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 
 	"github.com/conchsh/conch/internal/keeper"
 	"github.com/conchsh/conch/internal/sandbox"
@@ -17,8 +18,9 @@ func init() {
 	}
 }
 
-// keeperMain is the hidden verb `keeper DIR`: the process that holds the shell
-// of the session in DIR. It is started by the daemon and outlives it.
+// keeperMain is the hidden verb `keeper`: the process that holds a session's shell. It
+// is started by the daemon, which tells it on stdin what session that is, and outlives
+// it. `keeper DIR` needs to be told nothing.
 func keeperMain(args []string) int {
 	if len(args) == 1 && (args[0] == keeper.ToFront || args[0] == keeper.ToNobody) {
 		return keeper.Foreground(args[0])
@@ -26,9 +28,14 @@ func keeperMain(args []string) int {
 	if len(args) > 0 && args[0] == sandbox.Word {
 		return sandbox.Init()
 	}
-	if len(args) != 1 {
+	status := keeper.NoOrder
+	fi, err := os.Stdin.Stat()
+	if ordered := err == nil && fi.Mode()&os.ModeNamedPipe != 0; len(args) == 1 || len(args) == 0 && ordered {
+		status = keeper.Main(strings.Join(args, ""), version)
+	}
+	if status == keeper.NoOrder {
 		fmt.Fprintln(os.Stderr, "conch: keeper is started by the daemon (conch exec starts a session)")
 		return statusFailed
 	}
-	return keeper.Main(args[0], version)
+	return status
 }

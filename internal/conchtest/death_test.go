@@ -342,14 +342,9 @@ func TestDaemonKilledAtEveryPoint(t *testing.T) {
 			case "sweep":
 				h.Want("main", "V=1; setsid sleep 1000 >/dev/null 2>&1 & echo x > /dev/null", "")
 				h.Want("main", "true", "") // waits for the checkpoint
+				keeper := h.Session("main").KeeperPID
 				Kill(t, h.Daemon())
 				Until(t, Limit, "the daemon is gone", func() bool { return h.Daemon() == 0 })
-				keeper := 0
-				for _, p := range h.Processes() {
-					if strings.Contains(p.Args, " keeper ") {
-						keeper = p.PID
-					}
-				}
 				Kill(t, keeper)
 				o = armed.Conch("exec", "echo hi")
 			case "close":

@@ -38,9 +38,8 @@ func TestDownAllAfterKills(t *testing.T) {
 			if o := h.Conch("down", "--all"); o.Status != 0 || !strings.Contains(o.Stdout, "all sessions are closed") {
 				t.Errorf("%v", o)
 			}
-			if left := h.Processes(); len(left) > 0 {
-				t.Errorf("left behind: %v", left)
-			}
+			// What waits in reserve ends when it hears of its daemon's death.
+			Until(t, Limit, "nothing is left behind", func() bool { return len(h.Processes()) == 0 })
 			if left := h.memoryLeft(); len(left) > 0 {
 				t.Errorf("left behind: %v", left)
 			}

@@ -38,8 +38,8 @@ func init() {
 // TestMain is a keeper or a daemon when started as one: daemons here are real
 // processes, to be killed.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == "keeper" {
-		os.Exit(keeper.Main(os.Args[2], "test"))
+	if len(os.Args) == 2 && os.Args[1] == "keeper" {
+		os.Exit(keeper.Main("", "test"))
 	}
 	if len(os.Args) >= 3 && os.Args[1] == "daemon" {
 		o := Options{Home: os.Args[2], Version: "test", Login: map[string]string{"PATH": os.Getenv("PATH"), "HOME": "/", noRaceSleep: noRaceValue}}
@@ -689,7 +689,8 @@ func TestManyClientsLeaveNothing(t *testing.T) {
 		d.mustExec("main", "true")
 	}
 	d.http.CloseIdleConnections()
-	eventually(t, "descriptors are closed again", 12*time.Second, func() bool { return fds() <= before })
+	const spare = 3 // to the keeper that waits for the next session, and may have come since
+	eventually(t, "descriptors are closed again", 12*time.Second, func() bool { return fds() <= before+spare })
 	if took := time.Since(began); took > 8*time.Second {
 		t.Errorf("took %v: those who left were waited for", took)
 	}

@@ -1,7 +1,8 @@
 // Package keeper is the process that holds one session's shell.
 //
-// It is the same binary as everything else, started by the daemon as `conch keeper
-// DIR`, and it outlives the daemon: it needs nobody to go on. It owns the session's
+// It is the same binary as everything else, started by the daemon, which gives it its
+// session on standard input, and it outlives the daemon: it needs nobody to go on. It
+// owns the session's
 // bash, runs its commands one at a time in order, writes all output to the tape
 // before anybody else sees it, ends commands with everything they started, keeps a
 // checkpoint of the shell's state and starts the shell again from it when a command

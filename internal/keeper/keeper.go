@@ -147,28 +147,35 @@ type Keeper struct {
 	socket   string // where daemons connect
 }
 
+// NoOrder is what Main returns when it was not told of any session.
+const NoOrder = -1
+
 // Main is the process: it opens the session in dir, says so on standard output,
 // and returns when the session has ended. It must run on the main thread.
 //
-// A standard input that is a pipe brings the word to begin: `shell` if the session is
-// new and a command comes next, else `begin`. Before it the directory need not be
-// complete, and nothing in it is touched; if the pipe ends without it, there is nothing
-// to do.
+// Without dir it waits for an order on standard input, and touches nothing before: it
+// may be started when there is no session yet. If there comes none, there is nothing to
+// do.
 func Main(dir, version string) int {
-	// A keeper is idle most of its life and there may be a thousand of them:
-	// trade a little work for memory.
-	debug.SetGCPercent(50)
+	// A keeper is idle most of its life and there may be a thousand of them: trade a
+	// little work for memory. But not so much that starting needs a collection, whose
+	// own books take more than it would find.
+	debug.SetGCPercent(75)
 	proc.Detach()
-	k := &Keeper{dir: dir, home: filepath.Dir(filepath.Dir(dir)), version: version,
-		limits: readLimits(), wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), answered: make(chan struct{}, 1), dying: map[int]bool{}, procs: map[uint32]*process{}, inputs: map[uint32]*stdin{}}
+	k := &Keeper{version: version, wakeR: -1, wakeW: -1, lastActive: time.Now(), buf: make([]byte, 64<<10), answered: make(chan struct{}, 1),
+		dying: map[int]bool{}, procs: map[uint32]*process{}, inputs: map[uint32]*stdin{}}
 	k.mu.Lock() // signals wait until there is a session
 	k.takeSignals()
-	word, ok := toldTo()
-	if !ok {
-		return 0
+	shell := false
+	if dir == "" {
+		o, ok := await()
+		if !ok {
+			return NoOrder
+		}
+		dir, shell = o.Dir, o.Shell
 	}
-	k.log = openLog(dir)
-	ctl, err := k.open(word == "shell")
+	k.dir, k.home, k.limits, k.log = dir, filepath.Dir(filepath.Dir(dir)), readLimits(), openLog(dir)
+	ctl, err := k.open(shell)
 	if err != nil {
 		k.killShell()
 		k.log.Error("keeper cannot start", "err", err)
@@ -198,15 +205,31 @@ func Main(dir, version string) int {
 	}
 }
 
-// toldTo waits for the word to begin. Who starts a keeper without a pipe has it begin
-// at once.
-func toldTo() (word string, ok bool) {
-	fi, err := os.Stdin.Stat()
-	if err != nil || fi.Mode()&os.ModeNamedPipe == 0 {
-		return "", true
+// An order says which session to keep. The daemon writes it, as one line of JSON.
+type order struct {
+	Dir string   `json:"dir"`
+	Env []string `json:"env"` // for us and the shell; nothing else is
+	// Shell: the session is new and a command comes next.
+	Shell bool `json:"shell"`
+}
+
+// await takes the order, and the environment and the log that come with it. It reports
+// false if there is none: who started this process has gone, or wants it no more.
+func await() (o order, ok bool) {
+	line, err := io.ReadAll(os.Stdin)
+	if err != nil || !bytes.HasSuffix(line, []byte("\n")) || json.Unmarshal(line, &o) != nil {
+		return o, false
 	}
-	b, err := io.ReadAll(io.LimitReader(os.Stdin, 64))
-	return strings.TrimSuffix(string(b), "\n"), err == nil && bytes.HasSuffix(b, []byte("\n"))
+	os.Clearenv()
+	for _, kv := range o.Env {
+		name, value, _ := strings.Cut(kv, "=")
+		os.Setenv(name, value)
+	}
+	if f, err := os.OpenFile(filepath.Join(o.Dir, "keeper.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err == nil {
+		dupOnto(int(f.Fd()), 2)
+		f.Close()
+	}
+	return o, true
 }
 
 // open makes the session's keeper of this process. A shell that is wanted is started
@@ -284,8 +307,6 @@ func (k *Keeper) open(shell bool) (*net.UnixListener, error) {
 			return nil, storageError(err)
 		}
 	}
-	k.mu.Lock() // from here on we have children, and hear of them
-	defer k.mu.Unlock()
 	if err := k.openBox(); err != nil {
 		return nil, err
 	}

@@ -54,9 +54,7 @@ func (k *Keeper) needBox() (err error) {
 	if k.spec.Sandbox == nil {
 		return nil
 	}
-	done := make(chan struct{})
-	k.forks <- func() { err = k.openBox(); close(done) }
-	<-done
+	k.onFirstThread(func() { err = k.openBox() })
 	return err
 }
 

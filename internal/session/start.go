@@ -1,18 +1,13 @@
 package session
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/fault"
@@ -47,7 +42,7 @@ func (s *Session) setUp(ctx context.Context, shell bool) error {
 		return err
 	}
 	// A program takes a while to start, and the disk to write: at the same time.
-	n, err := s.spawn(ctx)
+	n, err := s.hire(ctx)
 	if err != nil {
 		return err
 	}
@@ -111,122 +106,11 @@ func (s *Session) start(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := s.spawn(ctx)
+	n, err := s.hire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return s.engage(ctx, n, false)
-}
-
-// A novice is a keeper's process that does nothing yet.
-type novice struct {
-	cmd  *exec.Cmd
-	tell *os.File // its stdin; closed without a word, it leaves
-	says *os.File // its stdout
-}
-
-// end makes sure that there is no such process.
-func (n *novice) end() {
-	n.tell.Close()
-	n.says.Close()
-	n.cmd.Process.Kill()
-	n.cmd.Wait()
-}
-
-// engage has a novice begin, waits until it serves, and connects.
-func (s *Session) engage(ctx context.Context, n *novice, shell bool) (*link, error) {
-	if err := s.begin(ctx, n, shell); err != nil {
-		n.end()
-		return nil, err
-	}
-	n.says.Close()
-	fault.Point("start.spawned")
-	l, err := s.connect(ctx)
-	if err != nil {
-		n.end()
-		return nil, err
-	}
-	l.child = n.cmd.Process
-	s.watch(l)
-	return l, nil
-}
-
-// spawn starts a keeper's process. It waits for a word on its stdin before it looks
-// at the session, so that it can be started before there is one. It has a process
-// session of its own, so that nothing sent to the daemon's group or terminal
-// reaches it, nor the other way round.
-func (s *Session) spawn(ctx context.Context) (*novice, error) {
-	select {
-	case <-s.st.loginDone:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-s.st.ctx.Done():
-		return nil, errLeaving()
-	}
-	limits, err := s.limit()
-	if err != nil {
-		return nil, err
-	}
-	log, err := os.OpenFile(filepath.Join(s.dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	in, tell, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	says, out, err := os.Pipe()
-	if err != nil {
-		tell.Close()
-		return nil, err
-	}
-	defer out.Close()
-	cmd := exec.Command(s.st.exe, "keeper", s.dir)
-	cmd.Env = environment(s.st.login, s.st.home, s.spec)
-	cmd.Env = append(cmd.Env, limits...) // after all else: the last of a name counts
-	if v, ok := os.LookupEnv(fault.Variable); ok {
-		cmd.Env = append(cmd.Env, fault.Variable+"="+v)
-	}
-	cmd.Dir = "/"
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		tell.Close()
-		says.Close()
-		return nil, conch.Errorf(conch.ShellFailed, "cannot start a keeper: %v", err).
-			Hint("conch doctor looks for the cause")
-	}
-	return &novice{cmd, tell, says}, nil
-}
-
-// begin tells a keeper that the session is its own, and whether its shell will be
-// wanted at once. It returns when the keeper serves.
-func (s *Session) begin(ctx context.Context, n *novice, shell bool) error {
-	word := "begin\n"
-	if shell {
-		word = "shell\n"
-	}
-	n.tell.WriteString(word) // one that has died says so below
-	n.tell.Close()
-	// Ends when the keeper writes its line, dies, or the limit closes the pipe.
-	stop := context.AfterFunc(ctx, func() { n.says.SetReadDeadline(time.Unix(1, 0)) })
-	line, err := bufio.NewReader(io.LimitReader(n.says, 1<<20)).ReadBytes('\n')
-	stop()
-	if err == nil && string(bytes.TrimSpace(line)) == "ready" {
-		return nil
-	}
-	var eb conch.ErrorBody
-	if json.Unmarshal(line, &eb) == nil && eb.Error.Code != "" {
-		return eb.Err()
-	}
-	why := "died at its start"
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		why = "did not get ready in time"
-	}
-	return conch.Errorf(conch.ShellFailed, "the keeper of session %s %s", s.spec.Label, why).
-		Hint("%s says: %s", filepath.Join(s.dir, logFile), lastLine(filepath.Join(s.dir, logFile)))
 }
 
 // lastLine is what a keeper said last, for an error's hint.

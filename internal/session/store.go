@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/conchsh/conch"
@@ -37,7 +38,7 @@ import (
 // Options say where a Store is and what it starts.
 type Options struct {
 	Home string // absolute
-	Exe  string // the binary that is run as `Exe keeper DIR`
+	Exe  string // the binary that is run as `Exe keeper`
 	Log  *slog.Logger
 	// Login is the environment sessions start from. Nil: the user's login
 	// shell is asked, once, in the background.
@@ -69,6 +70,9 @@ type Store struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup // everything that Close waits for
 
+	spare     chan *novice // holds one, or is about to
+	refilling atomic.Bool
+
 	mu     sync.Mutex
 	open   map[name]*Session
 	byID   map[string]*Session
@@ -86,7 +90,7 @@ type name struct{ agent, label string }
 func Open(o Options) (*Store, error) {
 	st := &Store{
 		home: o.Home, exe: o.Exe, log: o.Log, config: o.Config,
-		login: o.Login, loginDone: make(chan struct{}), reserved: o.Reserved,
+		login: o.Login, loginDone: make(chan struct{}), reserved: o.Reserved, spare: make(chan *novice, 1),
 		open: map[name]*Session{}, byID: map[string]*Session{}, closed: map[string]Spec{}, importing: map[name]bool{},
 	}
 	if st.log == nil {
@@ -124,6 +128,7 @@ func (st *Store) Close() error {
 	st.stop() // under mu: see enter
 	st.mu.Unlock()
 	st.wg.Wait()
+	st.dismiss()
 	return nil
 }
 

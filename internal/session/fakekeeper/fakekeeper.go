@@ -31,10 +31,22 @@ import (
 
 // Main runs a keeper and exits if the program was started as one.
 func Main() {
-	if len(os.Args) != 3 || os.Args[1] != "keeper" {
+	if len(os.Args) != 2 || os.Args[1] != "keeper" {
 		return
 	}
-	if err := run(os.Args[2]); err != nil {
+	var order struct {
+		Dir string
+		Env []string
+	}
+	if json.NewDecoder(os.Stdin).Decode(&order) != nil {
+		os.Exit(0) // nobody's
+	}
+	os.Clearenv()
+	for _, kv := range order.Env {
+		name, value, _ := strings.Cut(kv, "=")
+		os.Setenv(name, value)
+	}
+	if err := run(order.Dir); err != nil {
 		json.NewEncoder(os.Stdout).Encode(conch.AsError(err).Body())
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

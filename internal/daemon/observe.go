@@ -57,7 +57,7 @@ func observe(next http.Handler, h *host.Host, log *slog.Logger) http.Handler {
 			if gr, ok := gate.From(r); ok {
 				args = append(args, "via", gr.Via, "as", gr.Name)
 			}
-			if o.hijacked {
+			if o.hijacked && o.status != http.StatusSwitchingProtocols {
 				args = append(args, "handover", true)
 			}
 			level := slog.LevelInfo

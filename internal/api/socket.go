@@ -57,7 +57,12 @@ func (s *server) terminal(name string) http.HandlerFunc {
 		}
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		t := &viewer{s: s, open: open, sess: sess, id: r.PathValue("id"), ctx: ctx, cancel: cancel, mayType: true}
+		t := &viewer{s: s, open: open, sess: sess, ctx: ctx, cancel: cancel, mayType: true,
+			// The host tells the keeper that the connection is its own for good.
+			base: "http://s-terminal.conch/v1/sessions/" + sess.Agent() + "/" + sess.Label()}
+		if id := r.PathValue("id"); id != "" {
+			t.base, t.process = t.base+"/processes/"+id, true
+		}
 		if gr, ok := gate.From(r); ok {
 			t.mayType = gr.Scope.Allows(route.ScopeExec)
 		}
@@ -86,7 +91,8 @@ type viewer struct {
 	s       *server
 	open    opener
 	sess    *session.Session
-	id      string          // of a process; "": the session's own terminal
+	base    string          // of the keeper's calls about the terminal
+	process bool            // it is a process's; else the session's own
 	ctx     context.Context // of all that it does
 	cancel  context.CancelFunc
 	mayType bool
@@ -137,16 +143,6 @@ func (t *viewer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// path is a call's about the terminal. The host tells the keeper that the connection is
-// its own for good.
-func (t *viewer) path(call string, q url.Values) string {
-	base := "http://s-terminal.conch/v1/sessions/" + t.sess.Agent() + "/" + t.sess.Label()
-	if t.id != "" {
-		base += "/processes/" + t.id
-	}
-	return base + call + "?" + q.Encode()
-}
-
 // look asks the keeper for the terminal.
 func (t *viewer) look(readOnly bool, given url.Values) (*look, error) {
 	q := url.Values{"skip": {"1"}}
@@ -159,7 +155,7 @@ func (t *viewer) look(readOnly bool, given url.Values) (*look, error) {
 		}
 	}
 	ctx, cancel := context.WithCancel(t.ctx)
-	resp, err := t.call(ctx, http.MethodGet, t.path("/attach", q), nil)
+	resp, err := t.call(ctx, http.MethodGet, t.base+"/attach?"+q.Encode(), nil)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -342,7 +338,7 @@ func (t *viewer) typed(b []byte) error {
 		return t.refuse()
 	}
 	call := "/attach/stdin"
-	if t.id != "" {
+	if t.process {
 		call = "/stdin"
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, typeTime)
@@ -355,7 +351,7 @@ func (t *viewer) typed(b []byte) error {
 }
 
 func (t *viewer) post(ctx context.Context, call string, b []byte) error {
-	resp, err := t.call(ctx, http.MethodPost, t.path(call, nil), b)
+	resp, err := t.call(ctx, http.MethodPost, t.base+call, b)
 	if err != nil {
 		return err
 	}
@@ -375,7 +371,7 @@ func (t *viewer) told(ctx context.Context, b []byte, wg *sync.WaitGroup) error {
 			return t.refuse()
 		}
 		call := "/attach/resize"
-		if t.id != "" {
+		if t.process {
 			call = "/resize"
 		}
 		b, _ := json.Marshal(conch.TerminalSize{Cols: c.Cols, Rows: c.Rows})

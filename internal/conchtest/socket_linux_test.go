@@ -181,7 +181,7 @@ func TestSocketVim(t *testing.T) {
 			w.shows("hello from " + name)
 			v.types("osecond line\x1b:w\r")
 			w.shows("second line")
-			until(t, "the file is written", func() bool {
+			Until(t, 30*time.Second, "the file is written", func() bool {
 				b, err := os.ReadFile(file)
 				return err == nil && string(b) == "hello from "+name+"\nsecond line\n"
 			})
@@ -359,5 +359,45 @@ func TestSocketSlowViewer(t *testing.T) {
 	}
 	if v.bytes > 30<<20 || redrawn < 2 {
 		t.Errorf("it got %d bytes and %d redraws", v.bytes, redrawn)
+	}
+}
+
+// A browser is opened by way of a file that only its owner can read: the arguments of
+// programs can be read by all users.
+func TestOpensBrowser(t *testing.T) {
+	h := New(t)
+	bin := filepath.Join(h.Work, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	seen := filepath.Join(h.Work, "seen")
+	script := "#!/bin/sh\necho \"$@\" > " + seen + ".args\ncp \"$1\" " + seen + "\nstat -c %a \"$1\" > " + seen + ".mode\n"
+	if err := os.WriteFile(filepath.Join(bin, "xdg-open"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w := onTerminal(h.With("DISPLAY=:9", "PATH="+bin+":"+os.Getenv("PATH")), "ui")
+	if status := w.wait(); status != 0 || strings.Contains(w.text(), "login") || !strings.Contains(w.text(), "http://127.0.0.1:") {
+		t.Fatalf("%d %s", status, w.text())
+	}
+	args, _ := os.ReadFile(seen + ".args")
+	mode, _ := os.ReadFile(seen + ".mode")
+	text, _ := os.ReadFile(seen)
+	_, rest, ok := strings.Cut(string(text), "#login=")
+	if !ok || strings.Contains(string(args), "login=") || string(mode) != "600\n" {
+		t.Fatalf("%s %s %s", args, mode, text)
+	}
+	code, _, _ := strings.Cut(rest, "\"")
+	d, _ := link(t, h)
+	if status, body := d.ask("POST", "/login", `{"code":"`+code+`"}`); status != 204 {
+		t.Errorf("%d %s", status, body)
+	}
+	if _, err := os.Stat(strings.TrimSpace(string(args))); err == nil {
+		t.Error("the file outlives its code")
+	}
+	// Where the browser does not open, the address is printed.
+	os.WriteFile(filepath.Join(bin, "xdg-open"), []byte("#!/bin/sh\nexit 3\n"), 0o755)
+	w = onTerminal(h.With("DISPLAY=:9", "PATH="+bin+":"+os.Getenv("PATH")), "ui")
+	if status := w.wait(); status != 0 || !strings.Contains(w.text(), "#login=") {
+		t.Errorf("%d %s", status, w.text())
 	}
 }

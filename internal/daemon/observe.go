@@ -19,7 +19,7 @@ type peerKey struct{}
 
 // withPeer is the server's ConnContext.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
-	if u, ok := c.(*net.UnixConn); ok {
+	if u := sock.Unix(c); u != nil {
 		if pid, _, err := sock.PeerCred(u); err == nil {
 			ctx = context.WithValue(ctx, peerKey{}, pid)
 		}

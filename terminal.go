@@ -67,3 +67,45 @@ type KeysRequest struct {
 type KeysTyped struct {
 	Bytes int `json:"bytes"` // that went to the program
 }
+
+// The types of messages on a terminal's WebSocket.
+const (
+	TerminalHello  = "hello"  // the first: who one is, and the terminal's size
+	TerminalRedraw = "redraw" // forget what is shown: the next bytes draw the screen
+	TerminalResize = "size"   // the terminal has another size
+	TerminalRole   = "role"   // one is a viewer, or a typist, now; of a client: wants to be
+	TerminalExit   = "exit"   // the process has ended
+	TerminalLeft   = "left"   // one was sent away from the prompt (exit, Ctrl-D), or the session ended
+	TerminalError  = "error"  // what was sent last was not done
+)
+
+// The roles at a terminal.
+const (
+	Viewer = "viewer"
+	Typist = "typist"
+)
+
+// A TerminalEvent is a text message to who is at a terminal.
+type TerminalEvent struct {
+	Type string `json:"type"`
+	// Role is one's own (hello, role).
+	Role string `json:"role,omitempty"`
+	// Cols and Rows are the terminal's size (hello, size).
+	Cols int `json:"cols,omitempty"`
+	Rows int `json:"rows,omitempty"`
+	// ExitCode and Signal are how the process ended (exit).
+	ExitCode *int    `json:"exit_code,omitempty"`
+	Signal   *string `json:"signal,omitempty"`
+	// Code, Message and Hint are an error's.
+	Code    Kind   `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// A TerminalCommand is a text message from who is at a terminal.
+type TerminalCommand struct {
+	Type string `json:"type"` // resize or role
+	Cols int    `json:"cols,omitempty"`
+	Rows int    `json:"rows,omitempty"`
+	Role string `json:"role,omitempty"`
+}

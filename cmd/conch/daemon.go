@@ -10,6 +10,7 @@ import (
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/client"
 	"github.com/conchsh/conch/internal/daemon"
+	"github.com/conchsh/conch/internal/mcp"
 	"github.com/conchsh/conch/internal/proc"
 )
 
@@ -55,8 +56,16 @@ func serve(ctx context.Context, o daemon.Options) error {
 	if o.Exe, err = os.Executable(); err != nil {
 		return conch.Errorf(conch.Internal, "cannot find my own executable: %v", err)
 	}
-	o.Version = version
+	o.Version, o.Tools = version, overHTTP
 	return daemon.Run(ctx, o)
+}
+
+// overHTTP gives the daemon its tools for those who come over the network.
+func overHTTP(o daemon.ToolOptions) daemon.ToolServer {
+	home, _ := os.UserHomeDir() // without one sessions start where the daemon is
+	return mcp.NewHTTP(mcp.HTTPOptions{
+		Version: version, Agent: o.Agent, Caller: o.Caller, Fail: o.Fail, Client: client.Options{Home: o.Home, Cwd: home},
+	})
 }
 
 type nopWriter struct{}

@@ -159,7 +159,7 @@ func (h *hosted) start() error {
 	done := make(chan error, 1)
 	go func() { // ends with h.ctx, or when a client tells the daemon to leave
 		done <- daemon.Run(h.ctx, daemon.Options{
-			Home: home, Version: version, Exe: exe, EndSessions: true, Ready: func() { close(ready) },
+			Home: home, Version: version, Exe: exe, EndSessions: true, Tools: overHTTP, Ready: func() { close(ready) },
 		})
 		select {
 		case <-ready:

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,8 +21,8 @@ func newUI(a *app) *cobra.Command {
 		GroupID: groupDaemon,
 		Short:   "Open the web page",
 		Long: `Open the web page, which the daemon serves on 127.0.0.1, in a browser; where there
-is none, print its address. The address lets one browser in, once, within a minute;
-the browser then stays in for 7 days. With --read-only it may look and not touch.`,
+is none, print an address. It lets one browser in, once, within a minute, for 7
+days. With --read-only that may look and not touch.`,
 		Example: `  conch ui
   conch ui --print --read-only`,
 		Args: words(),
@@ -39,7 +40,9 @@ the browser then stays in for 7 days. With --read-only it may look and not touch
 				// A file, since other users can read a program's arguments.
 				open := exec.Command(opener, link.File)
 				if err := open.Run(); err == nil {
-					return nil
+					page, _, _ := strings.Cut(link.URL, "#")
+					_, err = fmt.Println(page)
+					return written(err)
 				}
 				say(os.Stderr, opener+" opened no browser", "the address follows")
 			}

@@ -58,6 +58,7 @@ func (s *server) handlers() map[string]http.HandlerFunc {
 	list := map[string]http.HandlerFunc{
 		"import": s.importLog, "openapi": s.openapi, "health": s.healthz, "metrics": s.metrics,
 		"mailEvents": s.mailEvents, "mailSnapshot": s.mailSnapshot, "presence": s.presence,
+		"terminal": s.terminal("terminal"), "processTerminal": s.terminal("processTerminal"),
 	}
 	for name, f := range map[string]func(*http.Request) (any, error){
 		"version":       s.version,
@@ -113,14 +114,17 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Hint("conch down stops the daemon; the next command starts one of its own version"))
 		return
 	}
+	TimeBody(w, r) // for what is read here: who hands the connection on takes no deadline with it
+	s.mux.ServeHTTP(w, r)
+}
+
+// TimeBody limits the time that a request's body may take.
+func TimeBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
-		// For what is read here: who hands the connection on takes no deadline
-		// with it.
 		ctl := http.NewResponseController(w)
 		ctl.SetReadDeadline(time.Now().Add(route.BodyTime))
 		r.Body = &timed{r.Body, ctl}
 	}
-	s.mux.ServeHTTP(w, r)
 }
 
 // speaks reports whether a peer's header names a protocol that this conch knows.

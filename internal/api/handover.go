@@ -44,7 +44,10 @@ func target(h *host.Host, reqLine string) *session.Session {
 	}
 	for _, prefix := range []string{"/v1/commands/", "/v1/processes/"} {
 		if rest, ok := strings.CutPrefix(path, prefix); ok {
-			id, _, _ := strings.Cut(rest, "/")
+			id, what, _ := strings.Cut(rest, "/")
+			if what == "terminal" {
+				return nil // the daemon has a part in it
+			}
 			s, _, _, err := h.Command(conch.CommandID(id))
 			if err != nil {
 				return nil
@@ -57,7 +60,7 @@ func target(h *host.Host, reqLine string) *session.Session {
 		return nil
 	}
 	p := strings.SplitN(rest, "/", 3)
-	if len(p) < 2 || len(p) == 3 && (p[2] == "close" || p[2] == "run") {
+	if len(p) < 2 || len(p) == 3 && (p[2] == "close" || p[2] == "run" || p[2] == "terminal") {
 		return nil // the daemon has a part in these
 	}
 	agent, err := url.PathUnescape(p[0])
@@ -139,7 +142,7 @@ func (s *server) find(r *http.Request, rt route.Route) (opener, *session.Archive
 	}
 	if id == "" {
 		var fresh *session.NewSpec
-		if (rt.Name == "exec" || rt.Name == "run" || rt.Name == "attach") && route.Bool(r, "create") {
+		if (rt.Name == "exec" || rt.Name == "run" || rt.Name == "attach" || rt.Name == "terminal") && route.Bool(r, "create") {
 			fresh = &session.NewSpec{Cwd: r.URL.Query().Get("cwd"), Shell: rt.Name != "run"}
 		}
 		return func(ctx context.Context) (*session.Session, error) {

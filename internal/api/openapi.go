@@ -27,6 +27,8 @@ type object = map[string]any
 func Describe(version string) map[string]any {
 	d := &describer{words: words(), schemas: object{}}
 	d.schema(reflect.TypeFor[conch.Event](), false)
+	d.schema(reflect.TypeFor[conch.TerminalEvent](), false)
+	d.schema(reflect.TypeFor[conch.TerminalCommand](), true)
 	paths := object{}
 	add := func(tag string, list []route.Route) {
 		for _, r := range list {
@@ -148,6 +150,9 @@ func (d *describer) responses(r route.Route) object {
 		headers["Conch-Command-Id"] = object{"description": "The command's id.", "schema": d.schema(reflect.TypeFor[conch.CommandID](), false)}
 	}
 	out := object{"200": object{"description": "Done.", "headers": headers, "content": content}}
+	if r.Socket {
+		out = object{"101": object{"description": "It is a WebSocket from here on.", "headers": headers}}
+	}
 	if r.Empty != "" {
 		out["204"] = object{"description": strings.ToUpper(r.Empty[:1]) + r.Empty[1:] + "."}
 	}

@@ -491,4 +491,20 @@ AccessInfo.via {"enum":["socket","token","page"]} How the request came.
 AccessInfo.name The token's name, if it is one.
 AccessInfo.scopes {"items":{"enum":["read","exec","mail","admin"]}} What it may do; exec includes read, admin everything.
 AccessInfo.expires_at Until when; null: without end.
+
+TerminalEvent A text message to who is at a terminal's WebSocket.
+TerminalEvent.type {"enum":["hello","redraw","size","role","exit","left","error"]} What it says: hello is the first; after redraw, forget what is shown, the next bytes draw the screen; left: one was sent away from the prompt, or the session ended; error: what was sent last was not done.
+TerminalEvent.role {"enum":["viewer","typist"]} One's own (hello, role).
+TerminalEvent.cols The terminal's columns (hello, size).
+TerminalEvent.rows The terminal's rows (hello, size).
+TerminalEvent.exit_code How the process ended (exit).
+TerminalEvent.signal The signal that ended it (exit).
+TerminalEvent.code The kind of error.
+TerminalEvent.message What is wrong.
+TerminalEvent.hint What to do about it.
+TerminalCommand A text message from who is at a terminal's WebSocket.
+TerminalCommand.type {"enum":["resize","role"]} What is wanted.
+TerminalCommand.cols {"minimum":0,"maximum":1000} The new columns (resize), 2 to 1000.
+TerminalCommand.rows {"minimum":0,"maximum":300} The new rows (resize), 1 to 300.
+TerminalCommand.role {"enum":["viewer","typist"]} The role to take (role).
 `

@@ -254,21 +254,9 @@ func TestNetwork(t *testing.T) {
 		}
 		return false
 	}
-	until(t, "somebody is attached", func() bool { return attached(1) })
+	Until(t, 30*time.Second, "somebody is attached", func() bool { return attached(1) })
 	leave()
-	until(t, "nobody is attached", func() bool { return attached(0) })
-}
-
-// until waits for a condition.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s", what)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	Until(t, 30*time.Second, "nobody is attached", func() bool { return attached(0) })
 }
 
 // Every call, with every scope that does not allow it, and with no good token at all.

@@ -55,6 +55,8 @@ type Options struct {
 	EndSessions bool
 	// Listen is where to serve the network, before what the configuration says.
 	Listen string
+	// Tools, if not nil, makes what answers at /mcp, for those who have a token.
+	Tools func(ToolOptions) ToolServer
 	// Ready is called once the socket answers and daemon.json says where.
 	Ready func()
 	// NoConfig leaves the configuration unread: a daemon that is only to close
@@ -62,6 +64,21 @@ type Options struct {
 	NoConfig bool
 	// Login replaces the captured login environment (see session.Options).
 	Login map[string]string
+}
+
+// ToolOptions are what a ToolServer is made with. See package mcp, which this one does
+// not import: the protocol's SDK is for it alone.
+type ToolOptions struct {
+	Home   string
+	Agent  func() (string, error)
+	Caller func(*http.Request) (name string, scopes []string, ok bool)
+	Fail   func(http.ResponseWriter, error)
+}
+
+// A ToolServer serves a protocol beside the API. Close ends what it has under way.
+type ToolServer interface {
+	http.Handler
+	Close()
 }
 
 // Record is daemon.json: how a client finds the daemon.
@@ -81,6 +98,7 @@ const (
 	tellGrace     = time.Second
 	maxLog        = 1 << 20
 	homeWatch     = 2 * time.Second
+	toolPath      = "/mcp"
 )
 
 // Run is a daemon's whole life. It returns nil after a shutdown that was asked
@@ -189,7 +207,14 @@ func Run(ctx context.Context, o Options) (err error) {
 		return store.Live()
 	}, leave)
 	defer idle.stop()
-	handler := idle.watch(observe(api.New(h), h, log))
+	behind := api.New(h)
+	if o.Tools != nil {
+		tools := o.Tools(ToolOptions{Home: home, Agent: func() (name string, err error) { err = h.FillAgent(&name); return name, err }, Caller: toolCaller, Fail: api.Fail(o.Version)})
+		// Before the servers end, which wait for its calls.
+		defer context.AfterFunc(ctx, tools.Close)()
+		behind = withTools(tools, behind)
+	}
+	handler := idle.watch(observe(behind, h, log))
 	srv := &http.Server{
 		Handler:           handler,
 		ConnContext:       withPeer,
@@ -292,6 +317,25 @@ func finish(servers []server, tell func()) {
 	for _, srv := range servers {
 		srv.Close()
 	}
+}
+
+// toolCaller is who a request for tools comes from.
+func toolCaller(r *http.Request) (name string, scopes []string, ok bool) {
+	gr, ok := gate.From(r)
+	return gr.Name, gr.Scope.Names(), ok && gr.Via == conch.ViaToken
+}
+
+// withTools puts the tools beside the API.
+func withTools(tools, rest http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != toolPath {
+			rest.ServeHTTP(w, r)
+			return
+		}
+		r.Pattern = r.Method + " " + toolPath // for who counts
+		api.TimeBody(w, r)
+		tools.ServeHTTP(w, r)
+	})
 }
 
 // splitNames reads the hosts of listen_names.

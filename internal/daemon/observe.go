@@ -19,7 +19,7 @@ type peerKey struct{}
 
 // withPeer is the server's ConnContext.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
-	if u, ok := c.(*net.UnixConn); ok {
+	if u := sock.Unix(c); u != nil {
 		if pid, _, err := sock.PeerCred(u); err == nil {
 			ctx = context.WithValue(ctx, peerKey{}, pid)
 		}
@@ -57,7 +57,7 @@ func observe(next http.Handler, h *host.Host, log *slog.Logger) http.Handler {
 			if gr, ok := gate.From(r); ok {
 				args = append(args, "via", gr.Via, "as", gr.Name)
 			}
-			if o.hijacked {
+			if o.hijacked && o.status != http.StatusSwitchingProtocols {
 				args = append(args, "handover", true)
 			}
 			level := slog.LevelInfo

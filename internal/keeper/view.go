@@ -120,6 +120,8 @@ func atEnd(err error) bool { return errors.Is(err, io.EOF) }
 // watchTerminal sends what a terminal shows, and then what it comes to show, as frames: its
 // size, the screen as it stands, output and new sizes. It ends with the client, with
 // the process, or when done is closed.
+// A viewer that asks for it (skip) and falls far behind gets, instead of what it
+// missed, a gap and the screen as the model has it then.
 func (k *Keeper) watchTerminal(w http.ResponseWriter, r *http.Request, t *terminal, readOnly bool, done <-chan struct{}) {
 	ctx, stop := k.present(r)
 	defer stop()
@@ -157,13 +159,32 @@ func (k *Keeper) watchTerminal(w http.ResponseWriter, r *http.Request, t *termin
 		_, err := w.Write(buf)
 		return err == nil
 	}
-	now := time.Now().UnixNano()
-	if !send(resizeFrame(0, conch.TerminalSize{Cols: cols, Rows: rows})) || !send(tape.Frame{Time: now, Kind: tape.Stdout, Data: drawn}) {
+	draw := func() bool {
+		return send(resizeFrame(0, conch.TerminalSize{Cols: cols, Rows: rows})) && send(tape.Frame{Time: time.Now().UnixNano(), Kind: tape.Stdout, Data: drawn})
+	}
+	if !draw() {
 		return
 	}
+	skip := route.Bool(r, "skip")
 	rd := k.tape.NewReader(at)
-	defer rd.Close()
+	defer func() { rd.Close() }()
 	for {
+		if skip && far(rd.Cursor(), k.tape.End(), slack) {
+			t.mu.Lock()
+			jump := !t.over && far(rd.Cursor(), t.read, slack/4)
+			if jump {
+				v, at, drawn = t.view.clone(), t.read, append([]byte("\x1b[?1049l"), t.screen.Render()...)
+				cols, rows = t.screen.Size()
+			}
+			t.mu.Unlock()
+			if jump {
+				rd.Close()
+				rd = k.tape.NewReader(at)
+				if !send(tape.Frame{Time: time.Now().UnixNano(), Kind: tape.Gap, Data: []byte("{}")}) || !draw() {
+					return
+				}
+			}
+		}
 		f, err := rd.Next()
 		if atEnd(err) {
 			if ctl.Flush() != nil || k.tape.Wait(ctx, rd.Cursor()) != nil {
@@ -185,6 +206,14 @@ func (k *Keeper) watchTerminal(w http.ResponseWriter, r *http.Request, t *termin
 			return
 		}
 	}
+}
+
+// slack is how far behind the tape's end a viewer may be before it skips.
+const slack = 1 << 20
+
+// far reports whether one place is more than n bytes before another.
+func far(a, b tape.Cursor, n int64) bool {
+	return a.Less(b) && (a.Segment != b.Segment || b.Offset-a.Offset > n)
 }
 
 // getProcessAttach shows a process's terminal, live.

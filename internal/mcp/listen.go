@@ -78,7 +78,7 @@ func (s *Server) ring(ctx context.Context, me *self, e conch.MailEvent) {
 	s.mu.Lock()
 	greeted := s.greeted
 	s.mu.Unlock()
-	if !greeted || me.Harness != "claude" {
+	if !greeted || me.Harness != "claude" || s.wire == nil {
 		return
 	}
 	from := e.From
@@ -108,7 +108,7 @@ type waiting struct {
 // looked at when something happened to it.
 func (s *Server) waitingLine(ctx context.Context) string {
 	me := s.current()
-	if me == nil {
+	if me == nil || !s.may("mail") {
 		return ""
 	}
 	if why := me.mute(); why != "" {

@@ -1,5 +1,6 @@
 // Package mcp is conch as tools for a model: a Model Context Protocol server on two
-// streams, made of package client and the official SDK, which nothing else imports.
+// streams (Serve) or over HTTP (HTTP), made of package client and the official SDK,
+// which nothing else imports.
 //
 // The tools are one table (tools.go). Each takes a small struct of arguments, from
 // which its schema is made, and gives a structured value and a short text that a model
@@ -21,6 +22,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -45,8 +48,11 @@ type Options struct {
 	// Results is what a tool's result has: ResultsText or ResultsBoth. Empty: both, but
 	// for programs that are known to show a model the structured one in place of the text.
 	Results string
-	In      io.ReadCloser
-	Out     io.Writer
+	// Scopes are what the caller may do: read, exec, mail, admin. nil: everything.
+	// Tools that it may not use are not offered.
+	Scopes []string
+	In     io.ReadCloser
+	Out    io.Writer
 }
 
 // What the result of a tool can have.
@@ -69,7 +75,7 @@ type Server struct {
 	client, maker *client.Client
 	// quiet starts no daemon: what the server does by itself must not.
 	quiet *client.Client
-	wire  *stdio
+	wire  *stdio // nil: HTTP
 
 	listeners sync.WaitGroup
 	claiming  sync.Mutex // held while a label is claimed; before mu
@@ -91,6 +97,23 @@ func Serve(ctx context.Context, o Options) error {
 			return err
 		}
 	}
+	s := newServer(o)
+	defer s.quiet.CloseIdle()
+	defer s.release()
+	defer s.leave()
+	// A signal: the calls under way are left, as when the client goes.
+	stop := context.AfterFunc(ctx, s.leave)
+	defer stop()
+	s.wire = &stdio{in: o.In, out: &lockedWriter{w: o.Out}, gone: s.leave}
+	err := s.sdk.Run(ctx, s.wire)
+	if ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, sdk.ErrConnectionClosed) {
+		return nil
+	}
+	return err
+}
+
+// newServer makes a server that has no client yet.
+func newServer(o Options) *Server {
 	s := &Server{o: o, watched: map[string]*watch{}}
 	o.Client.NoCreate = true
 	s.client = client.New(o.Client)
@@ -98,10 +121,7 @@ func Serve(ctx context.Context, o Options) error {
 	s.maker = client.New(o.Client)
 	o.Client.NoStart = true
 	s.quiet = client.New(o.Client)
-	defer s.quiet.CloseIdle()
 	s.left, s.leave = context.WithCancel(context.Background())
-	defer s.release()
-	defer s.leave()
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "conch", Title: "conch", Version: o.Version}, &sdk.ServerOptions{
 		Instructions:       instructions,
 		InitializedHandler: s.arrive,
@@ -119,15 +139,21 @@ func Serve(ctx context.Context, o Options) error {
 	s.addTools()
 	s.addResources()
 	s.addPrompts()
-	// A signal: the calls under way are left, as when the client goes.
-	stop := context.AfterFunc(ctx, s.leave)
-	defer stop()
-	s.wire = &stdio{in: o.In, out: &lockedWriter{w: o.Out}, gone: s.leave}
-	err := s.sdk.Run(ctx, s.wire)
-	if ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, sdk.ErrConnectionClosed) {
-		return nil
+	return s
+}
+
+// may reports whether the caller has one of some scopes, which are separated by blanks.
+// exec includes read, admin everything.
+func (s *Server) may(scopes string) bool {
+	if s.o.Scopes == nil || slices.Contains(s.o.Scopes, "admin") {
+		return true
 	}
-	return err
+	for _, one := range strings.Fields(scopes) {
+		if slices.Contains(s.o.Scopes, one) || one == "read" && slices.Contains(s.o.Scopes, "exec") {
+			return true
+		}
+	}
+	return false
 }
 
 const instructions = `conch runs commands in shells that keep their state (cwd, variables, functions) between calls. ` +

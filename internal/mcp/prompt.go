@@ -64,6 +64,9 @@ func jobs() []job {
 
 // addPrompts puts the jobs into the server.
 func (s *Server) addPrompts() {
+	if !s.may("exec") {
+		return // they are about running something
+	}
 	for _, j := range jobs() {
 		s.sdk.AddPrompt(&sdk.Prompt{Name: j.name, Description: j.description, Arguments: j.arguments},
 			func(_ context.Context, req *sdk.GetPromptRequest) (*sdk.GetPromptResult, error) {

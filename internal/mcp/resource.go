@@ -43,8 +43,13 @@ const (
 // addResources puts them into the server. Those of open sessions and of processes are
 // listed as they are at the time.
 func (s *Server) addResources() {
+	if s.may("mail") {
+		s.sdk.AddResource(&sdk.Resource{URI: inboxURI, Name: "inbox", Description: "your messages", MIMEType: "text/plain"}, s.read)
+	}
+	if !s.may("read") {
+		return
+	}
 	s.sdk.AddResource(&sdk.Resource{URI: sessionsURI, Name: "sessions", Description: "open sessions", MIMEType: "application/json"}, s.read)
-	s.sdk.AddResource(&sdk.Resource{URI: inboxURI, Name: "inbox", Description: "your messages", MIMEType: "text/plain"}, s.read)
 	for _, t := range []*sdk.ResourceTemplate{
 		{URITemplate: "conch://session/{agent}/{+label}/history", Name: "history", Description: "a session's commands", MIMEType: "application/json"},
 		{URITemplate: "conch://session/{agent}/{+label}/transcript", Name: "transcript", Description: "a session's last commands with their output", MIMEType: "text/plain"},
@@ -244,6 +249,9 @@ func (s *Server) subscribe(ctx context.Context, req *sdk.SubscribeRequest) error
 	r, err := parseURI(uri)
 	if err != nil {
 		return err
+	}
+	if need := map[bool]string{true: "mail", false: "read"}[r.kind == "inbox"]; !s.may(need) {
+		return sdk.ResourceNotFoundError(uri)
 	}
 	if s.o.Reach != nil {
 		if err := s.o.Reach(ctx); err != nil {

@@ -93,3 +93,20 @@ func TestHarnessName(t *testing.T) {
 		}
 	}
 }
+
+// A tool without a scope would be nobody's over HTTP.
+func TestEveryToolHasAScope(t *testing.T) {
+	for _, tool := range tools() {
+		if tool.scope == "" {
+			t.Errorf("%s has none", tool.name)
+		}
+		for _, one := range strings.Fields(tool.scope) {
+			if one != "read" && one != "exec" && one != "mail" {
+				t.Errorf("%s: there is no scope %q", tool.name, one)
+			}
+		}
+		if tool.scope == "read" && !tool.readOnly {
+			t.Errorf("%s may be used by who only reads, and is not marked so", tool.name)
+		}
+	}
+}

@@ -21,6 +21,7 @@ import (
 // must be given.
 type tool struct {
 	name, description string
+	scope             string // those of which one is needed, where the caller has some only
 	readOnly          bool
 	in                any // the zero value of the arguments
 	run               func(context.Context, *call) (reply, error)
@@ -112,6 +113,9 @@ func jsonKind(t reflect.Type) string {
 func (s *Server) addTools() {
 	no := false
 	for _, t := range tools() {
+		if !s.may(t.scope) {
+			continue
+		}
 		st := &sdk.Tool{Name: t.name, Description: t.description, InputSchema: schemaOf(t.in)}
 		if t.readOnly {
 			st.Annotations = &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no}

@@ -188,6 +188,9 @@ func (c *call) change(ctx context.Context, in useIn, r conch.PresenceRequest) er
 		}
 		return nil
 	}
+	if r.Label == "" && old != nil && !c.s.may("mail") {
+		r.Label = old.Label
+	}
 	me, err := c.s.claim(ctx, c.s.client, r)
 	if err != nil {
 		return err

@@ -65,6 +65,7 @@ type Route struct {
 	Upload   bool  // the body is bytes, of any length, read as they come
 
 	Scope  Scope    // what a token must allow; see Needs
+	Socket bool     // it becomes a WebSocket
 	Answer any      // a value of the JSON answer's type
 	Media  []string // other content types it answers with
 	Empty  string   // when it answers 204

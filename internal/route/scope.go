@@ -66,8 +66,8 @@ func (s Scope) Allows(needed Scope) bool {
 // Needs is the scope of one request: that of its call, and less where it says
 // that it only looks.
 func (r Route) Needs(req *http.Request) Scope {
-	switch strings.TrimPrefix(r.Name, "session") {
-	case "attach", "processAttach", "ProcessAttach", "terminal", "processTerminal", "ProcessTerminal":
+	switch r.Name {
+	case "attach", "processAttach", "sessionProcessAttach", "terminal", "processTerminal":
 		if Bool(req, "read_only") && !Bool(req, "create") {
 			return ScopeRead
 		}
@@ -99,7 +99,7 @@ func scopeOf(name string) Scope {
 	case "new", "close", "exec", "interrupt", "reset", "run", "forget", "env", // an environment holds secrets
 		"stdin", "sessionStdin", "processStdin", "sessionProcessStdin", "signal", "sessionSignal", "keys", "sessionKeys", "resize", "sessionResize",
 		"wait", "sessionWait", // it can be told to knock at ports and addresses
-		"attach", "attachStdin", "attachResize", "processAttach", "sessionProcessAttach":
+		"attach", "attachStdin", "attachResize", "processAttach", "sessionProcessAttach", "terminal", "processTerminal":
 		return ScopeExec
 	case "send", "inbox", "ack", "reply", "ask", "await", "setPolicy", "setPriority", "presence", "busy", "hook":
 		return ScopeMail

@@ -54,7 +54,7 @@ func TestNeeds(t *testing.T) {
 	}{
 		{"attach", "", ScopeExec}, {"attach", "read_only=1", ScopeRead}, {"attach", "read_only=true", ScopeRead}, {"attach", "read_only=0", ScopeExec},
 		{"attach", "read_only=1&create=1", ScopeExec}, {"processAttach", "read_only=1", ScopeRead}, {"sessionProcessAttach", "read_only=1", ScopeRead},
-		{"sessionProcessAttach", "", ScopeExec},
+		{"sessionProcessAttach", "", ScopeExec}, {"terminal", "", ScopeExec}, {"terminal", "read_only=1", ScopeRead}, {"processTerminal", "read_only=1", ScopeRead},
 		{"mailEvents", "agent=me", ScopeRead | ScopeMail}, {"mailEvents", "agent=me&session=main", ScopeMail},
 		{"exec", "read_only=1", ScopeExec},
 	} {

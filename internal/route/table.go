@@ -2,6 +2,7 @@ package route
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/conchsh/conch"
 )
@@ -14,7 +15,7 @@ const (
 
 // Daemon are the calls that the daemon answers itself.
 func Daemon() []Route {
-	return scoped(append(append(append(daemon(), agents()...), mail()...), access()...))
+	return scoped(slices.Concat(daemon(), agents(), mail(), access(), sockets()))
 }
 
 func daemon() []Route {

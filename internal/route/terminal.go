@@ -52,5 +52,22 @@ func attachQuery() []Param {
 		{Name: "cols", Type: Integer, Max: 1000, Doc: "The viewer's columns, 2 to 1000, which the terminal is given; with rows."},
 		{Name: "rows", Type: Integer, Max: 300, Doc: "The viewer's rows, 1 to 300."},
 		{Name: "read_only", Type: Boolean, Doc: "Only look on."},
+		{Name: "skip", Type: Boolean, Doc: "When it falls a megabyte behind, be shown the screen as it is instead of what was missed."},
+	}
+}
+
+// sockets are the terminals as WebSockets, which the daemon serves.
+func sockets() []Route {
+	const detail = "A WebSocket. Binary messages are what the terminal shows, and what is typed; text messages are JSON: the server's TerminalEvent, the client's TerminalCommand. " +
+		"It begins with hello, then redraw and bytes that draw the screen, as does coming back after a cut. A viewer that falls a megabyte behind gets redraw and the screen as it is."
+	query := attachQuery()[:3]
+	return []Route{
+		{Name: "terminal", Method: get, Path: sessionPath + "/terminal", Summary: "The session's own terminal as a WebSocket.", Detail: detail,
+			Query: append(query[:3:3],
+				Param{Name: "create", Type: Boolean, Doc: "Make the session if there is none."},
+				Param{Name: "cwd", Type: String, Doc: "Where a session that is made starts: an absolute path."}),
+			Socket: true, Errors: append(missing(), conch.Unsupported)},
+		{Name: "processTerminal", Method: get, Path: "/v1/processes/{id}/terminal", Summary: "A process's terminal as a WebSocket.", Detail: detail,
+			Query: query, Socket: true, Errors: append(missing(), conch.ProcessNotFound, conch.CommandNotFound, conch.NoTerminal, conch.ProcessEnded)},
 	}
 }

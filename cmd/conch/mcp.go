@@ -21,8 +21,9 @@ import (
 func newMCP(a *app) *cobra.Command {
 	var session, handle, results string
 	var standalone bool
+	var setup installing
 	cmd := &cobra.Command{
-		Use:     "mcp",
+		Use:     "mcp [--install|--uninstall [PROGRAM...]]",
 		GroupID: groupMail,
 		Short:   "Serve an agent: the Model Context Protocol on stdin and stdout",
 		Long: `Serve an agent: the Model Context Protocol on stdin and stdout, until stdin ends.
@@ -34,12 +35,26 @@ else the one its harness session had before (--handle); else the lowest free
 
 With --standalone the daemon runs inside this process if none runs already. When
 the process ends, so does every process of the sessions; the sessions stay, and
-begin again in the state of their last command.`,
-		Example: `  claude mcp add conch -- conch mcp
+begin again in the state of their last command.
+
+With --install it serves nobody: it writes itself into the configuration of Claude
+Code, Codex, Gemini CLI, Cursor and VS Code, those named or those that are found. The
+change is shown first and a person asked; --yes makes it without, and --uninstall
+undoes it. All else in those files stays as it is, and a copy of them is kept.`,
+		Example: `  conch mcp --install
+  conch mcp --install claude codex --yes
   conch mcp --session build
   conch mcp --standalone`,
-		Args: words(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if only, err := setup.wanted(); err != nil {
+				return err
+			} else if only {
+				return setup.run(args)
+			}
+			if err := words()(cmd, args); err != nil {
+				return err
+			}
 			o := mcp.Options{
 				Version: version, Session: session, HarnessSession: handle, Results: results,
 				In: os.Stdin, Out: os.Stdout, Client: client.Options{Agent: a.agent},
@@ -50,7 +65,7 @@ begin again in the state of their last command.`,
 					Hint("text for a program that would show its model JSON in place of it; both for one that reads the JSON itself")
 			}
 			if isTerminal(os.Stdin) {
-				say(os.Stderr, "waiting for an agent's program to speak on stdin", "claude mcp add conch -- conch mcp; Ctrl-C leaves")
+				say(os.Stderr, "waiting for an agent's program to speak on stdin", "conch mcp --install tells programs of it; Ctrl-C leaves")
 			}
 			o.Client.Exe, _ = os.Executable() // without one the client looks on PATH
 			return serveMCP(cmd.Context(), o, standalone)
@@ -60,6 +75,7 @@ begin again in the state of their last command.`,
 	fl.StringVarP(&session, "session", "s", "", "the agent's own session `LABEL` (default: $CONCH_SESSION, or chosen)")
 	fl.StringVar(&handle, "handle", "", "the harness's `NAME` for its session, by which it gets its label again (default: $CLAUDE_CODE_SESSION_ID)")
 	fl.StringVar(&results, "results", "", "`text` alone, or both text and structured (default: both; text for Claude Code and Codex, which show a model one of them)")
+	setup.flags(cmd)
 	fl.BoolVar(&standalone, "standalone", false, "run the daemon in this process, and leave none behind")
 	cmd.RegisterFlagCompletionFunc("session", a.completeLabel)
 	return cmd

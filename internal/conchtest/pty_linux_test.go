@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -213,5 +214,30 @@ func TestPassphraseOnATerminal(t *testing.T) {
 	}
 	if o := h.Conch("whoami", "--agent", "bob"); o.Status != 125 {
 		t.Errorf("%v", o)
+	}
+}
+
+// A person is shown what would change in another program's file, and asked.
+func TestInstallAsks(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	h = h.With("PATH=" + h.Work) // where no program is found
+	path := filepath.Join(filepath.Dir(h.Path), "home", ".claude.json")
+	if o := h.Conch("mcp", "--install"); o.Status != 125 || !strings.Contains(o.Stderr, "none of claude, codex, gemini, cursor, vscode is found here") {
+		t.Errorf("%v", o)
+	}
+	for answer, want := range map[string]bool{"\n": false, "n\n": false, "what\n": false, "\x04": false, "y\n": true} {
+		w := onTerminal(h, "mcp", "--install", "claude")
+		w.shows("Change 1 file? [y/N] ")
+		if !strings.Contains(w.text(), `+      "command": "`+h.Exe+`"`) {
+			t.Errorf("asked for what is not shown: %q", w.text())
+		}
+		w.typeIn(answer)
+		got := w.wait()
+		_, err := os.Stat(path)
+		if got != 0 || (err == nil) != want || want == strings.Contains(w.text(), "nothing was changed") {
+			t.Errorf("%q: status %d, %v, %q", answer, got, err, w.text())
+		}
+		os.Remove(path)
 	}
 }

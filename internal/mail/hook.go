@@ -3,6 +3,7 @@ package mail
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/conchsh/conch"
 )
@@ -12,6 +13,8 @@ const (
 	// messages it is given to show.
 	hookCount = 100
 	hookTexts = 5
+	// keepLabel is how long a label that a hook took waits for the session's server.
+	keepLabel = time.Minute
 )
 
 // Hook answers a hook of a harness: which session it belongs to, and what waits there.
@@ -97,6 +100,8 @@ func (m *Mail) hooked(ctx context.Context, r conch.HookRequest) (at target, err 
 		if err != nil {
 			return at, err
 		}
+		// The model is told its label before its server is there to hold it.
+		m.here.keep(here.h.at, r.HarnessSession, keepLabel)
 		here.End()
 		return here.h.at, nil
 	}

@@ -18,6 +18,13 @@ type presence struct {
 	mu   sync.Mutex
 	next int64
 	by   map[target]map[int64]*holder
+	kept map[target]keeping
+}
+
+// A keeping is a label that nobody holds and that one harness session alone may claim.
+type keeping struct {
+	harness string
+	until   time.Time
 }
 
 // A holder is one reason for which a session is live.
@@ -44,6 +51,12 @@ func (h *holder) end() { h.once.Do(func() { close(h.gone) }) }
 func (p *presence) add(h *holder, beside func(*holder) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if k, ok := p.kept[h.at]; ok && h.claimed {
+		if k.harness != h.harness && time.Now().Before(k.until) {
+			return false
+		}
+		delete(p.kept, h.at)
+	}
 	for _, other := range p.by[h.at] {
 		if !beside(other) {
 			return false
@@ -59,6 +72,21 @@ func (p *presence) add(h *holder, beside func(*holder) bool) bool {
 	h.n = p.next
 	p.by[h.at][h.n] = h
 	return true
+}
+
+// keep has a label wait for a harness session.
+func (p *presence) keep(at target, harness string, d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.kept == nil {
+		p.kept = map[target]keeping{}
+	}
+	for t, k := range p.kept {
+		if time.Now().After(k.until) {
+			delete(p.kept, t)
+		}
+	}
+	p.kept[at] = keeping{harness, time.Now().Add(d)}
 }
 
 func anybody(*holder) bool { return true }

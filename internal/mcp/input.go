@@ -63,10 +63,17 @@ func (c *call) typeIn(ctx context.Context, id conch.ProcessID, in inputIn) (repl
 	if err := c.s.client.Keys(ctx, id, conch.KeysRequest{Text: text, Keys: keys.String()}); err != nil {
 		return reply{}, err
 	}
-	said := fmt.Sprintf("typed %d characters and %d keys into %s", utf8.RuneCountInString(in.Text), len(in.Keys), id)
-	if in.Close {
-		said += ", then ctrl-d"
+	var what []string
+	if n := utf8.RuneCountInString(in.Text); n > 0 {
+		what = append(what, fmt.Sprintf("%d characters", n))
 	}
+	if len(in.Keys) > 0 {
+		what = append(what, frame.OneLine(strings.Join(in.Keys, " "), 100))
+	}
+	if in.Close {
+		what = append(what, "ctrl-d")
+	}
+	said := fmt.Sprintf("typed %s into %s", strings.Join(what, ", then "), id)
 	return reply{inputOut{ProcessID: id, Written: len(in.Text), Closed: in.Close}, said + "\nnext: shell_screen shows what came of it\n"}, nil
 }
 

@@ -163,7 +163,7 @@ func TestPluginWords(t *testing.T) {
 		}
 	}
 	// States of a message, and programs, that the texts name.
-	for _, word := range []string{"stored", "held", "offered", "seen", "exit", "top", "cd", "sleep", "nohup", "disown", "conch"} {
+	for _, word := range []string{"stored", "held", "offered", "seen", "exit", "top", "cd", "return", "sleep", "nohup", "disown", "conch"} {
 		known[word] = true
 	}
 	var files []string

@@ -231,6 +231,9 @@ func (k *Keeper) open(shell bool) (*net.UnixListener, error) {
 	if k.runDir, err = k.makeRunDir(); err != nil {
 		return nil, err
 	}
+	if err := k.openBox(); err != nil {
+		return nil, err
+	}
 	if shell {
 		k.cwd = k.spec.Cwd
 		if err := k.ensureShell(&command{}); err != nil {
@@ -283,11 +286,6 @@ func (k *Keeper) open(shell bool) (*net.UnixListener, error) {
 		if k.slots, err = openSlots(k.home, k.limits.commands); err != nil {
 			return nil, storageError(err)
 		}
-	}
-	k.mu.Lock() // from here on we have children, and hear of them
-	defer k.mu.Unlock()
-	if err := k.openBox(); err != nil {
-		return nil, err
 	}
 	path, err := sock.Path(k.home, k.spec.ID+".sock")
 	if err != nil {

@@ -308,6 +308,9 @@ func (st *Store) checkReserved(label string) error {
 		Hint("choose another label; conch agent ls lists the agents")
 }
 
+// Exe is the binary that keepers are.
+func (st *Store) Exe() string { return st.exe }
+
 // UserHome is where a session starts that names no directory.
 func (st *Store) UserHome() string { return whoami().home }
 

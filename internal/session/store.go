@@ -220,6 +220,8 @@ type NewSpec struct {
 	Limits       map[string]string // of its own, by the configuration's names
 	Shell        bool              // a command comes next: start the shell now
 	Sandbox      *Sandbox
+	Clean        bool
+	Only         []string
 }
 
 // Create makes a session and starts its keeper. LabelTaken if the label has an
@@ -290,7 +292,7 @@ func (st *Store) reserve(n NewSpec) (s *Session, made bool, err error) {
 	}
 	s = newSession(st, Spec{
 		ID: id, Agent: n.Agent, Label: n.Label, Cwd: n.Cwd, Env: n.Env,
-		Parent: n.Parent, RC: n.RC, CreatedAt: time.Now().UTC(), Limits: n.Limits, Sandbox: n.Sandbox,
+		Parent: n.Parent, RC: n.RC, CreatedAt: time.Now().UTC(), Limits: n.Limits, Sandbox: n.Sandbox, Clean: n.Clean, Only: n.Only,
 	})
 	s.turn <- struct{}{} // as acquire does
 	st.wg.Add(1)

@@ -360,3 +360,31 @@ func daemons(h *Home) (list []Process) {
 	}
 	return list
 }
+
+// With the network left to it, it still has neither the sockets nor the files of others.
+func TestResponderNetwork(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	o := newOutside(h)
+	tool := filepath.Join(filepath.Dir(h.Path), "home", "tool")
+	if err := os.WriteFile(tool, []byte("a tool"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	setResponder(h, `cat >/dev/null; (echo >/dev/tcp/`+strings.ReplaceAll(o.tcp4.Addr().String(), ":", "/")+`) && echo network
+python3 -c 'import socket; s=socket.socket(socket.AF_UNIX); s.connect("\0`+o.abstract+`"); print("SECRET")'
+cat `+o.secret+` ~/.ssh/id; ls -A `+h.Path+`; cat ~/tool; kill -0 `+fmt.Sprint(o.victim.Process.Pid)+` && echo SECRET; true`,
+		"network = true", `allow = "~/tool"`)
+	h.OK("exec", "-s", "away", "true")
+	h.OK("responder", "on")
+	var a conch.Asked
+	h.JSON(&a, "ask", "--json", "-s", "asker", "-t", "30s", "away", "hello")
+	if a.Reply == nil || a.Reply.Text != "network\na tool" {
+		t.Errorf("%+v; %+v", a.Reply, h.responder())
+	}
+	if what := o.touched(); what != "tcp4" {
+		t.Errorf("reached %q", what)
+	}
+	if what := o.touched(); what != "" {
+		t.Errorf("reached %q", what)
+	}
+}

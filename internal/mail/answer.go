@@ -38,6 +38,7 @@ func (m *Mail) Changed() <-chan struct{} { return m.bell.listen(everyMail) }
 // A Question is a message that a responder may answer.
 type Question struct {
 	Entry conch.InboxEntry
+	From  string // the session that asks, agent/label, or an agent
 	N     int64
 	Label string // in whose inbox it is; "": it is the agent's and in none
 	Hops  int
@@ -88,10 +89,7 @@ func (m *Mail) Responders(ctx context.Context) (map[string]time.Time, error) {
 // Questions are the messages to an agent that came since its responder was switched on,
 // were written by somebody, and that no session has fetched, oldest first.
 func (m *Mail) Questions(ctx context.Context, agent string, most int) (list []Question, err error) {
-	err = m.write(ctx, nil, func(s *step) error {
-		if err := s.expire(); err != nil {
-			return err
-		}
+	err = m.read(ctx, func(s *step) error {
 		list, err = s.questions(agent, most)
 		return err
 	})
@@ -104,10 +102,10 @@ func (s *step) questions(agent string, most int) (list []Question, err error) {
 		SELECT `+fields+`, d.label, d.received_at FROM deliveries d JOIN messages m ON m.n = d.msg
 			JOIN responders r ON r.agent = d.agent LEFT JOIN answers a ON a.msg = m.n
 		WHERE d.agent = ?1 AND d.state IN ('held', 'stored', 'offered', 'seen') AND d.state <> 'seen' AND d.lease <= ?2
-			AND m.auto = 0 AND d.received_at >= r.since AND coalesce(a.again, 1) = 1
+			AND m.auto = 0 AND d.received_at >= r.since AND coalesce(a.again, 1) = 1 AND NOT (m.expires > 0 AND m.expires <= ?2)
 		UNION ALL
 		SELECT `+fields+`, '', m.sent_at FROM messages m JOIN responders r ON r.agent = m.to_agent LEFT JOIN answers a ON a.msg = m.n
-		WHERE m.open = 1 AND m.to_agent = ?1 AND m.status = 'held' AND m.auto = 0 AND m.sent_at >= r.since AND coalesce(a.again, 1) = 1
+		WHERE m.open = 1 AND m.to_agent = ?1 AND m.status = 'held' AND m.auto = 0 AND m.sent_at >= r.since AND coalesce(a.again, 1) = 1 AND NOT (m.expires > 0 AND m.expires <= ?2)
 		ORDER BY 1 LIMIT ?3`, agent, s.now, most)
 	if err != nil {
 		return nil, err
@@ -122,6 +120,7 @@ func (s *step) questions(agent string, most int) (list []Question, err error) {
 		}
 		q.N, q.Chain, q.At = r.n, strings.Fields(chain), time.Unix(0, r.receivedAt)
 		q.Entry = r.entry(target{agent, q.Label})
+		q.From = target{r.fromAgent, r.fromSession}.String()
 		list = append(list, q)
 	}
 	return list, rows.Err()
@@ -182,6 +181,10 @@ func (m *Mail) Refuse(ctx context.Context, r *Run, why string) error {
 
 func (s *step) addRun(r *Run, status conch.RunStatus, why string) error {
 	q := r.Questions[0]
+	asker := ""
+	if q.Entry.FromSession != nil {
+		asker = *q.Entry.FromSession
+	}
 	var ended int64
 	if status != conch.RunRunning {
 		ended = s.wall
@@ -192,7 +195,7 @@ func (s *step) addRun(r *Run, status conch.RunStatus, why string) error {
 	}
 	res, err := s.tx.Exec(`INSERT INTO runs(agent, label, peer, peer_session, session, dir, command, status, reason, hops, chain, started_at, ended_at, bytes_in, bytes_out)
 		VALUES (?, ?, ?, ?, '', '', '', ?, ?, ?, ?, ?, ?, ?, 0)`,
-		r.Agent, q.Label, q.Entry.From, *q.Entry.FromSession, status, why, r.Hops, strings.Join(r.Chain, " "), s.wall, ended, size)
+		r.Agent, q.Label, q.Entry.From, asker, status, why, r.Hops, strings.Join(r.Chain, " "), s.wall, ended, size)
 	if err != nil {
 		return err
 	}
@@ -274,7 +277,7 @@ func (m *Mail) answer(ctx context.Context, r Run, text string) error {
 				return err
 			}
 		}
-		_, err := m.Send(ctx, conch.SendRequest{Agent: r.Agent, Session: label, To: target{q.Entry.From, *q.Entry.FromSession}.String(),
+		_, err := m.Send(ctx, conch.SendRequest{Agent: r.Agent, Session: label, To: q.From,
 			ID: answerID(r.Agent, q.Entry.ID), Text: text, InReplyTo: q.Entry.ID, Auto: true, Hops: r.Hops, Chain: r.Chain})
 		if err != nil {
 			return err

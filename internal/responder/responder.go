@@ -41,6 +41,8 @@ const (
 	maxLook = 1000
 	// lookAgain is when a round comes without a cause: a budget may be free again.
 	lookAgain = time.Minute
+	// pause is between two looks that mail gave cause for.
+	pause = 50 * time.Millisecond
 	// grace is for how long beyond its time limit a run's messages are kept for it.
 	grace = time.Minute
 	// listed is how many runs a status shows.
@@ -135,11 +137,19 @@ func (r *Responder) Serve(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			r.o.Log.Warn("responder", "err", err)
 		}
+		if !r.Active() {
+			changed = nil // whoever switches it on says so
+		}
 		t := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
 		case <-r.wake:
 		case <-changed:
+			// Of a home in which much is written one look in a while is enough.
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
 		case <-t.C:
 		}
 		t.Stop()
@@ -213,6 +223,13 @@ func (r *Responder) look(ctx context.Context, agent string) (time.Duration, erro
 		r.over[agent] = over
 		r.mu.Unlock()
 	}()
+	if len(list) == 0 {
+		return next, nil
+	}
+	all, peers, err := r.o.Mail.Spent(ctx)
+	if err != nil {
+		return 0, err
+	}
 	for len(list) > 0 {
 		q := list[0]
 		if left := r.wait(q); left > 0 {
@@ -238,11 +255,7 @@ func (r *Responder) look(ctx context.Context, agent string) (time.Duration, erro
 			continue
 		}
 		run.Chain = append(run.Chain, r.o.Participant(agent))
-		free, err := r.afford(ctx, q.Entry.From)
-		if err != nil {
-			return 0, err
-		}
-		if !free {
+		if r.o.PerDay > 0 && all >= r.o.PerDay || r.o.PerPeer > 0 && peers[q.Entry.From] >= r.o.PerPeer {
 			over += len(batch)
 			continue
 		}
@@ -254,6 +267,8 @@ func (r *Responder) look(ctx context.Context, agent string) (time.Duration, erro
 			r.give()
 			return next, err
 		}
+		all++
+		peers[q.Entry.From]++
 		r.wg.Go(func() { r.run(ctx, *run) }) // ends with the run, or with ctx
 	}
 	return next, nil
@@ -272,7 +287,7 @@ func (r *Responder) wait(q mail.Question) time.Duration {
 func (r *Responder) batch(list []mail.Question) (batch, rest []mail.Question) {
 	q := list[0]
 	for _, l := range list {
-		if len(batch) < maxBatch && l.Entry.From == q.Entry.From && *l.Entry.FromSession == *q.Entry.FromSession && l.Label == q.Label &&
+		if len(batch) < maxBatch && l.From == q.From && l.Label == q.Label &&
 			l.Hops == q.Hops && slices.Equal(l.Chain, q.Chain) && r.wait(l) <= 0 {
 			batch = append(batch, l)
 		} else {
@@ -296,12 +311,6 @@ func (r *Responder) refusal(agent string, q mail.Question) string {
 	default:
 		return fmt.Sprintf("%s has the authority %q, and may not ask", q.Entry.From, a)
 	}
-}
-
-// afford reports whether the budgets allow another run for a peer.
-func (r *Responder) afford(ctx context.Context, peer string) (bool, error) {
-	all, peers, err := r.o.Mail.Spent(ctx)
-	return (r.o.PerDay == 0 || all < r.o.PerDay) && (r.o.PerPeer == 0 || peers[peer] < r.o.PerPeer), err
 }
 
 func (r *Responder) take() bool {
@@ -338,7 +347,7 @@ func (r *Responder) run(ctx context.Context, run mail.Run) {
 	last := entries[len(entries)-1]
 	_, err := r.o.Sandboxed()
 	res, err := r.o.Run(ctx, Job{Agent: run.Agent, Session: run.Session, Dir: run.Dir, Stdin: stdin.String(), Bare: err != nil && r.o.Bare,
-		Env: map[string]string{"CONCH_MESSAGE": last.ID, "CONCH_FROM": last.From + "/" + *last.FromSession}})
+		Env: map[string]string{"CONCH_MESSAGE": last.ID, "CONCH_FROM": run.Questions[0].From}})
 	if ctx.Err() != nil {
 		return // the daemon leaves; the next one finds the record
 	}

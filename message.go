@@ -89,6 +89,11 @@ type SendRequest struct {
 	ExpiresMS int64  `json:"expires_ms,omitempty"` // 0: never
 	Policy    Policy `json:"policy,omitempty"`     // empty: the recipient's
 	Auto      bool   `json:"auto,omitempty"`       // written by a program on its own
+	// Hops is how many auto-responders stand between a person and this message,
+	// Chain the agents they were of. What a responder's own session sends has
+	// them filled in.
+	Hops  int      `json:"hops,omitempty"`
+	Chain []string `json:"chain,omitempty"`
 }
 
 // ReplyRequest answers a message of the session's inbox. Agent and Session are

@@ -105,6 +105,33 @@ func (c *Client) InboxPage(ctx context.Context, session string, limit int) (conc
 	return c.inbox(ctx, session, conch.InboxRequest{Limit: limit})
 }
 
+// Responder says what the agent's auto-responder is, did and cost.
+func (c *Client) Responder(ctx context.Context) (*conch.ResponderStatus, error) {
+	agent, _, err := c.Resolve("")
+	if err != nil {
+		return nil, err
+	}
+	var st conch.ResponderStatus
+	if err := c.json(ctx, call{method: http.MethodGet, url: daemonURL("/responder", url.Values{"agent": {agent}})}, &st); err != nil {
+		return nil, err
+	}
+	return &st, nil
+}
+
+// SetResponder switches the agent's auto-responder on or off.
+func (c *Client) SetResponder(ctx context.Context, on bool) (*conch.ResponderStatus, error) {
+	agent, _, err := c.Resolve("")
+	if err != nil {
+		return nil, err
+	}
+	var st conch.ResponderStatus
+	body := conch.ResponderRequest{Agent: agent, On: on}
+	if err := c.json(ctx, call{method: http.MethodPost, url: daemonURL("/responder", nil), body: body}, &st); err != nil {
+		return nil, err
+	}
+	return &st, nil
+}
+
 // Peek shows a session's inbox, what is leased included, and leases nothing. It
 // shows all of it unless there is a limit.
 func (c *Client) Peek(ctx context.Context, session string, limit int) ([]conch.InboxEntry, error) {

@@ -85,7 +85,11 @@ func examine(ctx context.Context, c *client.Client, deep bool) []client.Check {
 		}
 		checks = append(checks, failed("doctor", derr))
 	}
-	for _, k := range doctor.Examine(ctx, doctor.Options{Home: home, Version: version, Deep: deep}) {
+	exe, err := os.Executable()
+	if err != nil {
+		exe = "" // nothing is tried with it then
+	}
+	for _, k := range doctor.Examine(ctx, doctor.Options{Home: home, Version: version, Exe: exe, Deep: deep}) {
 		checks = append(checks, client.Check(k))
 	}
 	return checks

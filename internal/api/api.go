@@ -100,6 +100,8 @@ func (s *server) handlers() map[string]http.HandlerFunc {
 		"listen":        s.listen,
 		"page":          s.page,
 		"hook":          s.hook,
+		"responder":     s.responder,
+		"setResponder":  s.setResponder,
 	} {
 		list[name] = answer(f)
 	}

@@ -139,6 +139,25 @@ func (s *server) search(r *http.Request) (any, error) {
 	return s.h.Mail.Search(r.Context(), agent, r.URL.Query().Get("text"), int(route.Int(r, "limit")))
 }
 
+func (s *server) responder(r *http.Request) (any, error) {
+	agent, err := s.agent(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.h.Responder(r.Context(), agent)
+}
+
+func (s *server) setResponder(r *http.Request) (any, error) {
+	var q conch.ResponderRequest
+	if err := decodeMail(r, &q); err != nil {
+		return nil, err
+	}
+	if err := s.h.FillAgent(&q.Agent); err != nil {
+		return nil, err
+	}
+	return s.h.SetResponder(r.Context(), q)
+}
+
 func (s *server) policy(r *http.Request) (any, error) {
 	agent, err := s.agent(r)
 	if err != nil {

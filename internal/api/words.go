@@ -310,6 +310,54 @@ RelayInfo.mode Which kind.
 RelayInfo.url Where it is.
 RelayInfo.connected It can be reached.
 
+ResponderRequest Whether an agent's auto-responder is on.
+ResponderRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
+ResponderRequest.on Whether it is to answer mail.
+ResponderStatus An agent's auto-responder.
+ResponderStatus.agent The agent.
+ResponderStatus.on It answers mail.
+ResponderStatus.since Since when; mail that came before is not answered.
+ResponderStatus.command What it runs; empty: nothing is configured.
+ResponderStatus.mail Which mail it is for: unclaimed or all.
+ResponderStatus.after_s How many seconds mail is left to a session.
+ResponderStatus.sandbox What its runs are kept in, or why they are not.
+ResponderStatus.not_ready Why it would not run; empty: it would.
+ResponderStatus.pool How many runs there may be at once.
+ResponderStatus.running How many there are now, for all agents.
+ResponderStatus.waiting Messages that are its to answer, now or when their time comes.
+ResponderStatus.budget What it may do in any 24 hours.
+ResponderStatus.totals What it did, as far as it is remembered.
+ResponderStatus.runs The last runs, newest first.
+ResponderBudget What the responder may do in any 24 hours.
+ResponderBudget.per_day Runs for all; 0: no limit.
+ResponderBudget.per_peer Runs for one agent that writes; 0: no limit.
+ResponderBudget.used Runs of the last 24 hours.
+ResponderBudget.over Messages that wait because of it.
+ResponderTotals What the responder did.
+ResponderTotals.runs How often its command was run.
+ResponderTotals.answered Of those, how many were answers.
+ResponderTotals.failed And how many failed or were lost.
+ResponderTotals.refused How often it was not run, by a rule.
+ResponderTotals.seconds How long it ran.
+ResponderTotals.bytes_in Text that it was given.
+ResponderTotals.bytes_out What it wrote.
+ResponderRun A run of the command, or messages for which it was not run.
+ResponderRun.run Its number.
+ResponderRun.status How it stands.
+ResponderRun.reason Why it failed, was lost or refused.
+ResponderRun.from Who wrote.
+ResponderRun.to Whose mail it is.
+ResponderRun.messages The messages it was for, unless a later run was for them too.
+ResponderRun.session Where it ran.
+ResponderRun.command_id Its command, whose output is kept until pruned.
+ResponderRun.exit_code Its exit status; null: none was seen.
+ResponderRun.started_at When it began.
+ResponderRun.ended_at When it ended.
+ResponderRun.seconds How long it took.
+ResponderRun.bytes_in Text that it was given.
+ResponderRun.bytes_out What it wrote.
+RunStatus {"enum":["running","answered","failed","refused","lost"]} How a run stands.
+
 SendRequest A message to send.
 SendRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
 SendRequest.session {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The session that acts; default main.
@@ -321,6 +369,8 @@ SendRequest.role {"enum":["","user","agent"]} Who speaks; default agent.
 SendRequest.expires_ms {"minimum":0,"maximum":3153600000000} Given up when nobody fetched it in so many milliseconds; 0: never.
 SendRequest.policy To an agent: who gets it; default what the agent says.
 SendRequest.auto A program wrote it on its own.
+SendRequest.hops {"minimum":0,"maximum":1000} How many auto-responders stand between a person and this message.
+SendRequest.chain {"maxItems":64} The agents of those responders.
 Policy {"enum":["","primary","broadcast","drop"]} Who gets mail to an agent that names no session: its primary, every live session, or nobody.
 AskRequest A message to send, and how long to wait for its answer.
 AskRequest.timeout_ms {"minimum":0} How many milliseconds to wait; 0: for ever.

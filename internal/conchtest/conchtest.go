@@ -117,6 +117,7 @@ type Home struct {
 	Path string // CONCH_HOME
 	Work string // where conch is called
 	Env  []string
+	UID  int // who calls it, where that is not who tests
 }
 
 // New makes a home, which is closed and searched for leftovers at the test's
@@ -148,6 +149,22 @@ func New(t testing.TB) *Home {
 		h.close()
 		os.RemoveAll(dir)
 	})
+	return h
+}
+
+// As makes an unused home another user's, as only root can.
+func (h *Home) As(uid int) *Home {
+	h.T.Helper()
+	root := filepath.Dir(h.Path)
+	for _, d := range []string{root, h.Work, filepath.Join(root, "home")} {
+		if err := os.Chown(d, uid, uid); err != nil {
+			h.T.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Dir(filepath.Dir(h.Exe)), 0o711); err != nil {
+		h.T.Fatal(err)
+	}
+	h.UID = uid
 	return h
 }
 
@@ -250,6 +267,9 @@ func (h *Home) Cmd(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, h.Exe, args...)
 	cmd.Dir, cmd.Env = h.Work, h.Env
 	cmd.WaitDelay = 5 * time.Second
+	if h.UID != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(h.UID), Gid: uint32(h.UID)}}
+	}
 	return cmd
 }
 

@@ -11,7 +11,9 @@ import (
 
 // The shell of a session with a control group is born in it, and what stays in
 // it is killed with the session.
-func TestSessionInGroup(t *testing.T) {
+func TestSessionInGroup(t *testing.T) { sessionInGroup(t) }
+
+func sessionInGroup(t *testing.T, flags ...string) {
 	mount := filepath.Join(t.TempDir(), "cgroup")
 	if err := os.Mkdir(mount, 0o755); err != nil {
 		t.Fatal(err)
@@ -21,7 +23,7 @@ func TestSessionInGroup(t *testing.T) {
 	}
 	defer syscall.Unmount(mount, syscall.MNT_DETACH)
 	h := New(t)
-	h.OK("new", "g")
+	h.OK(append([]string{"new", "g"}, flags...)...)
 	id := h.Session("g").ID
 	group := filepath.Join(mount, "conch-"+id)
 	if err := os.Mkdir(group, 0o755); err != nil {

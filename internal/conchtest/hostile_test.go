@@ -113,7 +113,10 @@ func hostiles(work string) []hostile {
 	}
 }
 
-func TestHostileInputs(t *testing.T) {
+func TestHostileInputs(t *testing.T) { hostileInputs(t) }
+
+// hostileInputs runs them all in sessions made with flags.
+func hostileInputs(t *testing.T, flags ...string) {
 	t.Parallel()
 	h := New(t)
 	all := hostiles(h.Work)
@@ -129,6 +132,7 @@ func TestHostileInputs(t *testing.T) {
 				if err := os.Mkdir(dir, 0o755); err != nil {
 					t.Fatal(err)
 				}
+				h.OK(append([]string{"new", label, "--cwd", h.Work}, flags...)...)
 				h.Want(label, "cd "+dir+"; KEEP=kept; export E=6; f() { echo F; }; a=(1 2)", "")
 				// A row and what puts right what it does stay in one session:
 				// rows are dealt in blocks.

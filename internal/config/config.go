@@ -39,6 +39,7 @@ const (
 	Duration             // 90s, 15m, 24h, 30d; as a number: nanoseconds
 	Cores                // processors, 0.1 or more; as a number: thousandths
 	Text                 // words, which have no number: see Config.Text
+	Flag                 // on or off, as a number 1 or 0
 )
 
 // A Key is one thing that can be set.
@@ -80,6 +81,20 @@ const (
 	TLSCert       = "tls_cert"
 	TLSKey        = "tls_key"
 	UIPort        = "ui_port"
+
+	ResponderCommand     = "responder.command"
+	ResponderMail        = "responder.mail"
+	ResponderAfter       = "responder.after"
+	ResponderPool        = "responder.pool"
+	ResponderTime        = "responder.time_limit"
+	ResponderReply       = "responder.reply_limit"
+	ResponderPerPeer     = "responder.per_peer"
+	ResponderPerDay      = "responder.per_day"
+	ResponderHops        = "responder.hops"
+	ResponderEnv         = "responder.env"
+	ResponderAllow       = "responder.allow"
+	ResponderNetwork     = "responder.network"
+	ResponderUnsandboxed = "responder.allow_unsandboxed"
 )
 
 // Keys is every key there is. It is a function so that no process pays for the
@@ -105,6 +120,19 @@ func Keys() []Key {
 		{Name: TLSCert, Kind: Text, Zero: "one is made", Doc: "file of the certificate for it (PEM); with `tls_key`"},
 		{Name: TLSKey, Kind: Text, Zero: "one is made", Doc: "file of the certificate's key (PEM)"},
 		{Name: UIPort, Default: "0", Zero: "any that is free", Doc: "port of the web page on 127.0.0.1 (`conch ui`)"},
+		{Name: ResponderCommand, Kind: Text, Zero: "there is no responder", Doc: "shell text that answers messages: framed messages on stdin, the reply on stdout"},
+		{Name: ResponderMail, Kind: Text, Zero: "`unclaimed`", Doc: "which mail it is for: `unclaimed` (no session fetched it within `responder.after`) or `all`"},
+		{Name: ResponderAfter, Kind: Duration, Default: "5m", Zero: "at once", Doc: "how long unclaimed mail waits for a session before it is answered"},
+		{Name: ResponderPool, Default: "2", Doc: "runs of the responder at the same time"},
+		{Name: ResponderTime, Kind: Duration, Default: "5m", Doc: "how long one run may take; then it is ended with all it started"},
+		{Name: ResponderReply, Kind: Size, Default: "64KiB", Doc: "bytes a reply may have; a longer one is a failure, never cut"},
+		{Name: ResponderPerPeer, Default: "20", Zero: "no limit", Doc: "runs within 24 h for one agent that writes"},
+		{Name: ResponderPerDay, Default: "100", Zero: "no limit", Doc: "runs within 24 h for all together"},
+		{Name: ResponderHops, Default: "3", Doc: "how many responders may stand between a person's message and one that is answered"},
+		{Name: ResponderEnv, Kind: Text, Zero: "none", Doc: "names of variables of your login environment that the responder gets, separated by commas"},
+		{Name: ResponderAllow, Kind: Text, Zero: "none", Doc: "files and directories that it may read besides, separated by commas; `~/` is your home"},
+		{Name: ResponderNetwork, Kind: Flag, Default: "off", Zero: "it has no network", Doc: "leave it the machine's network (needs Linux 6.12)"},
+		{Name: ResponderUnsandboxed, Kind: Flag, Default: "off", Zero: "it does not run there", Doc: "let it run as you, without a sandbox, where the machine has none"},
 	}
 }
 
@@ -256,19 +284,33 @@ func (c *Config) readFile() []string {
 		at := fmt.Sprintf("%s, line %d", c.Path, lines(name))
 		k, known := Find(name)
 		if !known {
-			if !strings.Contains(name, ".") || meta.Type(key...) != "Hash" {
+			if meta.Type(key...) != "Hash" || !isTable(name) {
 				faults = append(faults, fmt.Sprintf("%s: there is no key %q; %s", at, name, nearest(name, false)))
 			}
 			continue
 		}
-		v, err := k.parseAny(raw[name])
+		value := lookup(raw, key)
+		v, err := k.parseAny(value)
 		if err != nil {
 			faults = append(faults, fmt.Sprintf("%s: %s: %v; %s", at, name, err, k.example()))
 			continue
 		}
-		c.put(k, v, fmt.Sprint(raw[name]), at)
+		c.put(k, v, fmt.Sprint(value), at)
 	}
 	return faults
+}
+
+// isTable reports whether keys begin with a table's name.
+func isTable(name string) bool {
+	return slices.ContainsFunc(Keys(), func(k Key) bool { return strings.HasPrefix(k.Name, name+".") })
+}
+
+// lookup finds a value in the tables it is in.
+func lookup(raw map[string]any, key []string) any {
+	for ; len(key) > 1; key = key[1:] {
+		raw, _ = raw[key[0]].(map[string]any)
+	}
+	return raw[key[0]]
 }
 
 // put takes a value that was read at a place.

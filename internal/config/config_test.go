@@ -134,3 +134,37 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// The responder's keys are in a table of their own.
+func TestTable(t *testing.T) {
+	home := t.TempDir()
+	write := func(text string) {
+		if err := os.WriteFile(filepath.Join(home, File), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	none := func(string) (string, bool) { return "", false }
+	write("queue_limit = 5\n[responder]\ncommand = 'cat -n'\nnetwork = true\nallow_unsandboxed = false\npool = 7\nafter = 'off'\n")
+	c, err := Load(home, none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Text(ResponderCommand) != "cat -n" || c.Get(ResponderNetwork) != 1 || c.Get(ResponderUnsandboxed) != 0 || c.Get(ResponderPool) != 7 || c.Time(ResponderAfter) != 0 || c.Get(QueueLimit) != 5 {
+		t.Errorf("%+v", c)
+	}
+	if c, err = Load(home, func(k string) (string, bool) { return "off", k == "CONCH_RESPONDER_NETWORK" }); err != nil || c.Get(ResponderNetwork) != 0 {
+		t.Errorf("by variable: %v, %v", c.Get(ResponderNetwork), err)
+	}
+	for text, want := range map[string]string{
+		"[responder]\npol = 3\n":             "line 2",
+		"[responder]\n\nnetwork = 'maybe'\n": "neither on nor off",
+		"[other]\nx = 1\n":                   "other",
+		"responder = 3\n":                    "responder",
+		"[responder]\npool = 'off'\n":        "cannot be switched off",
+	} {
+		write(text)
+		if _, err := Load(home, none); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

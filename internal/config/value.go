@@ -29,6 +29,9 @@ func (k Key) parseAny(v any) (int64, error) {
 		if !v {
 			return k.Parse("off")
 		}
+		if k.Kind == Flag {
+			return 1, nil
+		}
 	}
 	return 0, fmt.Errorf("%v is not a value for it", v)
 }
@@ -45,6 +48,14 @@ func (k Key) Parse(text string) (int64, error) {
 	var v int64
 	var err error
 	switch k.Kind {
+	case Flag:
+		switch text {
+		case "on", "true", "1":
+			v = 1
+		case "0", "false":
+		default:
+			err = fmt.Errorf("%q is neither on nor off", text)
+		}
 	case Count:
 		v, err = strconv.ParseInt(text, 10, 64)
 		if err != nil {
@@ -126,7 +137,7 @@ func parseDuration(text string) (int64, error) {
 
 // example says how a value is written.
 func (k Key) example() string {
-	s := map[Kind]string{Count: "a number such as 100", Size: "a size such as 512MiB or 4GiB", Duration: "a duration such as 90s, 24h or 30d", Cores: "a number such as 1.5", Text: "a text in quotes"}[k.Kind]
+	s := map[Kind]string{Count: "a number such as 100", Size: "a size such as 512MiB or 4GiB", Duration: "a duration such as 90s, 24h or 30d", Cores: "a number such as 1.5", Text: "a text in quotes", Flag: "true"}[k.Kind]
 	if k.Zero != "" {
 		s += ", or off"
 	}
@@ -139,6 +150,8 @@ func (k Key) Format(v int64) string {
 		return "off"
 	}
 	switch k.Kind {
+	case Flag:
+		return "on"
 	case Size:
 		for i := 3; i >= 0; i-- {
 			if v >= 1<<units[i].shift && v%(1<<units[i].shift) == 0 {

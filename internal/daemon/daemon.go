@@ -201,7 +201,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	reqs, tell := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer tell(nil)
 	idle := newIdle(o, func() int {
-		if door.Listening() != nil {
+		if door.Listening() != nil || h.Responding() {
 			return 1 // others count on it
 		}
 		return store.Live()
@@ -256,6 +256,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	var tending sync.WaitGroup
 	tending.Go(func() { h.Tend(ctx, log) }) // ends with ctx
 	tending.Go(func() { h.Tell(ctx) })      // ends with ctx
+	tending.Go(func() { h.Respond(ctx) })   // ends with ctx
 	defer tending.Wait()
 	defer leave()
 

@@ -33,6 +33,8 @@ type Options struct {
 	Version string
 	// Socket is the daemon's own, where the daemon asks; empty: none answers.
 	Socket string
+	// Exe is conch, to try a sandbox with; empty: none is tried.
+	Exe string
 	// Deep reads every byte of every tape.
 	Deep bool
 }
@@ -62,6 +64,7 @@ func Examine(ctx context.Context, o Options) []Check {
 		func() Check { return checkBash(ctx) },
 		func() Check { return checkLogin(ctx, o.Home) },
 		checkMarks, checkSubreaper, checkCgroup,
+		func() Check { return checkSandbox(o.Exe) },
 		func() Check { return checkMemory(o.Home) },
 		func() Check { return checkSpace(o.Home) },
 		func() Check { return checkClock(o.Home, sessions, time.Now()) },

@@ -14,6 +14,7 @@ import (
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/cgroup"
 	"github.com/conchsh/conch/internal/proc"
+	"github.com/conchsh/conch/internal/sandbox"
 )
 
 // checkBash wants 4.4, the oldest the shell driver is written for.
@@ -77,6 +78,20 @@ func checkCgroup() Check {
 		}
 	}
 	c := good("cgroup", "unsupported: %s", strings.TrimPrefix(err.Error(), "limits on memory, processors and processes are not available: "))
+	c.Hint = conch.AsError(err).HintText
+	return c
+}
+
+// checkSandbox makes a sandbox and takes it away.
+func checkSandbox(exe string) Check {
+	if exe == "" {
+		return Check{}
+	}
+	how, err := sandbox.Probe(exe)
+	if err == nil {
+		return good("sandbox", "sessions can be sandboxed: %s", how)
+	}
+	c := good("sandbox", "unsupported: %s", strings.TrimPrefix(err.Error(), "this machine cannot sandbox a session: "))
 	c.Hint = conch.AsError(err).HintText
 	return c
 }

@@ -24,6 +24,10 @@ type Message struct {
 	InReplyTo   string
 	Role        string // RoleUser; anything else is RoleAgent
 	Auto        bool   // nobody wrote this: it must not be answered by a machine
+	// Hops is how many responders stand between a person and this, Chain who
+	// they were.
+	Hops  int
+	Chain []string
 
 	// Address is the sending agent's. HarnessSession is the harness's own id
 	// of the session. Cwd is a path on the sender's machine and leaves it only
@@ -95,6 +99,9 @@ type wireTP struct {
 	ToSession   string  `json:"to_session,omitempty"`
 	InReplyTo   literal `json:"in_reply_to,omitempty"`
 	Auto        bool    `json:"auto,omitempty"`
+	// Ours, and ignored by peers that do not know them.
+	Hops  int      `json:"hops,omitempty"`
+	Chain []string `json:"chain,omitempty"`
 }
 
 // A literal is encoded as the peers do it: what JSON demands is escaped, and
@@ -172,7 +179,7 @@ func (m Message) Encode(now time.Time) (string, error) {
 		Harness: wireHarness{"claude", "tinyplace-plugin", []string{}},
 		Message: wireMessage{ID: literal(m.ID), Role: m.Role, Text: literal(m.Text), Timestamp: now.Format(isoMillis)},
 		Source:  wireSource{"plugin", "dm"},
-		TP:      wireTP{1, m.FromSession, m.ToSession, literal(m.InReplyTo), m.Auto},
+		TP:      wireTP{1, m.FromSession, m.ToSession, literal(m.InReplyTo), m.Auto, m.Hops, m.Chain},
 	})
 	if err != nil {
 		return "", conch.Errorf(conch.Internal, "cannot encode the message: %v", err)

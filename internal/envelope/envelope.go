@@ -57,7 +57,13 @@ type Body struct {
 	// label. ToSession is nil then, as it is when no target was given, but the
 	// sender meant one session and no other.
 	BadTarget bool `json:"-"`
+	// Hops and Chain are as in a Message. What is no such thing reads as none.
+	Hops  int      `json:"-"`
+	Chain []string `json:"-"`
 }
+
+// maxChain is more than any hop limit lets through.
+const maxChain = 64
 
 // IsReset reports whether a body is a peer's request for a new handshake, in
 // whichever form it came.
@@ -109,6 +115,12 @@ func decodeEnvelope(body string) (Body, bool) {
 	b.ToSession = tp.label("to_session")
 	if raw, there := tp["to_session"]; there && b.ToSession == nil {
 		b.BadTarget = string(raw) != "null" // a way to write "none"
+	}
+	if json.Unmarshal(tp["hops"], &b.Hops) != nil || b.Hops < 0 {
+		b.Hops = 0
+	}
+	if json.Unmarshal(tp["chain"], &b.Chain) != nil || len(b.Chain) > maxChain {
+		b.Chain = nil
 	}
 	role := RoleAgent
 	if r, _ := message.text("role"); r == RoleUser {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -437,4 +438,24 @@ func FuzzDescription(f *testing.F) {
 		}
 		d.Encode(time.Unix(0, 0))
 	})
+}
+
+// What travels with automatic mail is read back, and nothing else is taken for it.
+func TestHops(t *testing.T) {
+	body, err := Message{Text: "x", Auto: true, Hops: 2, Chain: []string{"a", "b"}}.Encode(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := Decode(body); b.Hops != 2 || !slices.Equal(b.Chain, []string{"a", "b"}) || !b.Auto {
+		t.Errorf("%+v", b)
+	}
+	for _, tp := range []string{`{"hops":-1}`, `{"hops":"2"}`, `{"chain":"a"}`, `{"chain":[1]}`, `{"hops":1e99}`, `{}`} {
+		if b := Decode(`{"envelope_version":"` + Version + `","message":{"text":"x"},"tp":` + tp + `}`); b.Hops != 0 || len(b.Chain) != 0 || b.Text != "x" {
+			t.Errorf("%s: %+v", tp, b)
+		}
+	}
+	plain, err := Message{Text: "x"}.Encode(time.Now())
+	if err != nil || strings.Contains(plain, "hops") || strings.Contains(plain, "chain") {
+		t.Errorf("%s, %v", plain, err)
+	}
 }

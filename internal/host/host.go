@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/conchsh/conch"
@@ -21,6 +22,7 @@ import (
 	"github.com/conchsh/conch/internal/config"
 	"github.com/conchsh/conch/internal/gate"
 	"github.com/conchsh/conch/internal/mail"
+	"github.com/conchsh/conch/internal/responder"
 	"github.com/conchsh/conch/internal/session"
 )
 
@@ -53,6 +55,13 @@ type Host struct {
 	started time.Time
 	meter   meter
 	notices notices
+
+	responder *responder.Responder
+	boxed     struct { // what trying a sandbox gave
+		once sync.Once
+		how  string
+		err  error
+	}
 }
 
 // New makes a Host. It starts nothing.
@@ -60,6 +69,7 @@ func New(o Options) *Host {
 	h := &Host{Options: o, started: time.Now(), notices: notices{wake: make(chan struct{}, 1)}}
 	o.Store.Retired = h.meter.retire
 	h.Mail = h.newMail()
+	h.responder = h.newResponder()
 	return h
 }
 

@@ -41,6 +41,7 @@ type attachment struct {
 	done   chan struct{} // closed when those at the prompt are to leave
 	over   chan struct{} // closed when the session ends
 	fails  int           // steps in a row that came to nothing at once
+	stale  bool          // the sandbox it was in has gone
 }
 
 // A step is something of ours that the shell does on the terminal.

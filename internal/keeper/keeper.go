@@ -254,6 +254,9 @@ func (k *Keeper) open(shell bool) (*net.UnixListener, error) {
 	if k.runDir, err = k.makeRunDir(); err != nil {
 		return nil, err
 	}
+	if err := k.openBox(); err != nil {
+		return nil, err
+	}
 	if shell {
 		k.cwd = k.spec.Cwd
 		if err := k.ensureShell(&command{}); err != nil {
@@ -306,9 +309,6 @@ func (k *Keeper) open(shell bool) (*net.UnixListener, error) {
 		if k.slots, err = openSlots(k.home, k.limits.commands); err != nil {
 			return nil, storageError(err)
 		}
-	}
-	if err := k.openBox(); err != nil {
-		return nil, err
 	}
 	path, err := sock.Path(k.home, k.spec.ID+".sock")
 	if err != nil {

@@ -215,6 +215,7 @@ func (k *Keeper) onTime(now time.Time) {
 func (k *Keeper) advance() {
 	k.clearUp()
 	for k.cur == nil && k.ckpt == nil && !k.blocked {
+		k.dropTerminal()
 		if k.att.holds() {
 			k.humanNext()
 			k.clearUp()

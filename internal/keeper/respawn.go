@@ -48,6 +48,9 @@ func (k *Keeper) ensureShell(c *command) error {
 			return storageError(err)
 		}
 	}
+	if c.tty && k.spec.Sandbox != nil && (k.box == nil || !k.box.Holds()) {
+		return conch.Errorf(conch.ShellFailed, "the session's sandbox has gone, and its terminal with it").Hint("conch attach %s makes another", k.spec.Label).Retry()
+	}
 	if err := k.needBox(); err != nil {
 		return err
 	}
@@ -74,6 +77,9 @@ func (k *Keeper) ensureShell(c *command) error {
 	}
 	var sh *shell.Shell
 	k.onFirstThread(func() { sh, err = shell.Start(cfg) })
+	if err != nil && k.box != nil && !k.box.Holds() {
+		return k.ensureShell(c) // it went between two looks
+	}
 	if err != nil {
 		return storageError(err)
 	}

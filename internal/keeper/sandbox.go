@@ -51,14 +51,14 @@ func (k *Keeper) openBox() error {
 
 // needBox is openBox for the loop.
 func (k *Keeper) needBox() (err error) {
-	if k.spec.Sandbox == nil {
+	if k.spec.Sandbox == nil || k.box != nil && k.box.Holds() {
 		return nil
 	}
 	k.onFirstThread(func() { err = k.openBox() })
 	return err
 }
 
-// closeBox ends the sandbox with all in it. The session's terminal was one of its own.
+// closeBox ends the sandbox with all in it.
 func (k *Keeper) closeBox() {
 	if k.watch[2] != nil {
 		k.watch[2].Close()
@@ -74,11 +74,21 @@ func (k *Keeper) closeBox() {
 	k.box = nil
 	k.holder.Store(0)
 	if k.att != nil {
-		k.closeAttachment()
-		k.closeStream(k.att.out)
-		k.att.term.pty.Close()
-		k.att = nil
+		k.att.stale = true
 	}
+}
+
+// dropTerminal gives up the session's terminal if it went with the sandbox it was made
+// in: people must come again. Nothing runs on it now.
+func (k *Keeper) dropTerminal() {
+	if k.att == nil || k.spec.Sandbox == nil || !k.att.stale && k.box != nil && k.box.Holds() {
+		return
+	}
+	k.closeAttachment()
+	k.closeStream(k.att.out)
+	k.att.in.shut()
+	k.att.term.pty.CloseSlave()
+	k.att = nil
 }
 
 // forkExec starts a program of the session: in its sandbox, if it has one.

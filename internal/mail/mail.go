@@ -114,6 +114,8 @@ type Mail struct {
 
 	claiming sync.Mutex // held while a harness session claims a label
 
+	runs atomic.Int64 // of the responder, under way
+
 	labels sync.Map // target: those known to be recorded, which they stay
 
 	gomu     sync.Mutex // guards the two below
@@ -260,6 +262,9 @@ func (m *Mail) write(ctx context.Context, running map[string]bool, f func(*step)
 	}
 	for _, t := range s.recorded {
 		m.labels.Store(t, true)
+	}
+	if len(s.wake) > 0 {
+		s.wake[everyMail] = true
 	}
 	m.bell.ring(s.wake)
 	return nil

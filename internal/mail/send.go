@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -78,6 +79,9 @@ func (m *Mail) checkSend(r *conch.SendRequest) error {
 	if r.ExpiresMS < 0 || r.ExpiresMS > maxExpiry.Milliseconds() {
 		return conch.Errorf(conch.InvalidRequest, "a message cannot expire after %d ms", r.ExpiresMS).
 			Hint("between 1 ms and 100 years; without, it does not expire")
+	}
+	if err := checkChain(r); err != nil {
+		return err
 	}
 	return checkText(r.Text)
 }
@@ -221,6 +225,9 @@ func (s *step) reachable(to target) error {
 }
 
 func (s *step) insert(r conch.SendRequest, to target, sum []byte, status conch.Receipt, open bool) (int64, error) {
+	if err := s.inherit(&r); err != nil {
+		return 0, err
+	}
 	thread := r.ID
 	if r.InReplyTo != "" {
 		err := s.tx.Row(`SELECT thread FROM messages WHERE id = ? ORDER BY n LIMIT 1`, r.InReplyTo).Scan(&thread)
@@ -237,9 +244,9 @@ func (s *step) insert(r conch.SendRequest, to target, sum []byte, status conch.R
 		expires = s.now + r.ExpiresMS*int64(time.Millisecond)
 		spread = expires
 	}
-	res, err := s.tx.Exec(`INSERT INTO messages(id, from_agent, from_session, to_agent, to_session, policy, role, text, in_reply_to, thread, auto, via, hash, status, open, sent_at, expires, spread_until)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'local', ?, ?, ?, ?, ?, ?)`,
-		r.ID, r.Agent, r.Session, to.agent, to.label, r.Policy, r.Role, r.Text, r.InReplyTo, thread, r.Auto, sum, status, open, s.wall, expires, spread)
+	res, err := s.tx.Exec(`INSERT INTO messages(id, from_agent, from_session, to_agent, to_session, policy, role, text, in_reply_to, thread, auto, via, hash, status, open, sent_at, expires, spread_until, hops, chain)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'local', ?, ?, ?, ?, ?, ?, ?, ?)`,
+		r.ID, r.Agent, r.Session, to.agent, to.label, r.Policy, r.Role, r.Text, r.InReplyTo, thread, r.Auto, sum, status, open, s.wall, expires, spread, r.Hops, strings.Join(r.Chain, " "))
 	if err != nil {
 		return 0, err
 	}

@@ -41,9 +41,13 @@ type reply struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Start makes a box. Its first process is a child of the calling thread's process,
-// which reaps it; the box ends when it does, or at Close.
+// Start makes a box. Its first process is a child of the caller, which must be conch,
+// and reaps it; the box ends when it does, or at Close.
 func Start(c Config) (*Box, error) {
+	return begin(c, "/proc/self/exe") // even if its file was replaced since
+}
+
+func begin(c Config, exe string) (*Box, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
@@ -56,14 +60,14 @@ func Start(c Config) (*Box, error) {
 			return nil, err
 		}
 	}
-	if err := b.start(); err != nil {
+	if err := b.start(exe); err != nil {
 		b.Close()
 		return nil, missing(err)
 	}
 	return b, nil
 }
 
-func (b *Box) start() error {
+func (b *Box) start(exe string) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -80,6 +84,8 @@ func (b *Box) start() error {
 		Setsid:      true,
 		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}},
+		// An exec would take them from anybody but root.
+		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE, unix.CAP_SETPCAP},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}},
 	}
 	kinds := []string{"user", "mnt", "ipc", "pid"}
@@ -87,8 +93,7 @@ func (b *Box) start() error {
 		sys.Cloneflags |= unix.CLONE_NEWNET
 		kinds = append(kinds, "net")
 	}
-	// The one that runs, even if its file was replaced since.
-	b.PID, err = syscall.ForkExec("/proc/self/exe", []string{"conch", "keeper", Word, b.config.Name}, &syscall.ProcAttr{
+	b.PID, err = syscall.ForkExec(exe, []string{"conch", "keeper", Word, b.config.Name}, &syscall.ProcAttr{
 		Dir: "/", Env: []string{"GOMAXPROCS=1"}, Sys: sys, Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), theirs.Fd()},
 	})
 	if err != nil {
@@ -239,8 +244,13 @@ func (b *Box) stat(path string, st *unix.Stat_t) error {
 // by the box.
 func (b *Box) Root() int { return b.root }
 
-// Holds reports whether the box shows the directory that is at its Run now.
+// Holds reports whether the box stands and shows the directory that is at its Run now.
 func (b *Box) Holds() bool {
+	// A first process that dies lets go of its socket before the others are killed.
+	fds := []unix.PollFd{{Fd: int32(b.life.Fd())}}
+	if n, err := unix.Poll(fds, 0); err != nil || n > 0 {
+		return false
+	}
 	var st unix.Stat_t
 	return unix.Stat(b.config.Run, &st) == nil && st.Ino == b.run.Ino && st.Dev == b.run.Dev
 }
@@ -263,14 +273,15 @@ func (b *Box) Close() {
 	b.namespaces, b.root, b.rules = nil, -1, -1
 }
 
-// Probe makes a box and takes it away again. It tells what the box was made of.
-func Probe() (string, error) {
+// Probe makes a box and takes it away again, with exe, which is conch. It tells what the
+// box was made of.
+func Probe(exe string) (string, error) {
 	dir, err := os.MkdirTemp("", "conch-sandbox-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	b, err := Start(Config{Work: dir})
+	b, err := begin(Config{Work: dir}, exe)
 	if err != nil {
 		return "", err
 	}

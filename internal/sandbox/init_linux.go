@@ -49,13 +49,13 @@ func Init() int {
 	if err == nil && rules >= 0 {
 		rights = unix.UnixRights(rules)
 	}
+	deafen() // before anybody is here who could send a signal
 	if serr := unix.Sendmsg(fd, text, rights, nil, 0); serr != nil || err != nil {
 		return 1
 	}
 	if rules >= 0 {
 		unix.Close(rules)
 	}
-	deafen()
 	var b [1]byte
 	for {
 		if n, err := unix.Read(fd, b[:]); n == 0 || err != nil && err != unix.EINTR {

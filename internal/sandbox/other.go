@@ -19,9 +19,9 @@ func unsupported() error {
 		Hint("a sandbox needs the namespaces of Linux; leave --sandbox off, or run conch in a virtual machine")
 }
 
-func Start(Config) (*Box, error) { return nil, unsupported() }
-func Probe() (string, error)     { return "", unsupported() }
-func Init() int                  { return 1 }
+func Start(Config) (*Box, error)   { return nil, unsupported() }
+func Probe(string) (string, error) { return "", unsupported() }
+func Init() int                    { return 1 }
 
 func (b *Box) ForkExec(string, []string, *syscall.ProcAttr) (int, error) { return 0, unsupported() }
 func (b *Box) Dir(string) error                                          { return unsupported() }

@@ -41,7 +41,7 @@ type Config struct {
 	Run string
 	// Hidden are conch's own directories. Nothing of them but Run is there.
 	Hidden []string
-	Exe    string   // conch itself
+	Exe    string   // conch itself, for what the shell is to call; may be empty
 	Read   []string // files and directories that can be read besides
 	// Network leaves the machine's network in reach.
 	Network bool

@@ -39,6 +39,9 @@ var passed = []string{
 // bash (SHELLOPTS).
 var dropped = []string{"TMOUT", "SHLVL", "PWD", "OLDPWD", "_", "SHELLOPTS", "BASHOPTS"}
 
+// plain are variables that hold no secret, and that programs cannot do without.
+var plain = []string{"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TERM"}
+
 // outside are variables that lead to what a sandbox does not have.
 var outside = []string{"XDG_RUNTIME_DIR", "SSH_AUTH_SOCK", "DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "TMPDIR"}
 
@@ -225,6 +228,11 @@ func parseEnviron(b []byte) (map[string]string, error) {
 // and what its maker asked for.
 func environment(login map[string]string, home string, s Spec) []string {
 	env := maps.Clone(login)
+	if s.Clean {
+		maps.DeleteFunc(env, func(k, _ string) bool {
+			return !slices.Contains(plain, k) && !strings.HasPrefix(k, "LC_") && !slices.Contains(s.Only, k)
+		})
+	}
 	maps.Copy(env, quiet())
 	if env["TERM"] == "" {
 		env["TERM"] = "dumb"

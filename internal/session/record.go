@@ -27,6 +27,10 @@ type Spec struct {
 	Limits map[string]string `json:"limits,omitempty"`
 	// Sandbox is around all of its processes; nil: there is none.
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
+	// Clean leaves out of the login environment all but what every program
+	// needs, and what Only names.
+	Clean bool     `json:"clean,omitempty"`
+	Only  []string `json:"only,omitempty"`
 }
 
 // A Sandbox keeps a session to its directory.

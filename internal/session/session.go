@@ -284,6 +284,19 @@ func (s *Session) Run(ctx context.Context, query, contentType string, body []byt
 	return p, err
 }
 
+// Exec runs a command in the session's shell, to its end.
+func (s *Session) Exec(ctx context.Context, q conch.ExecRequest) (r conch.Result, err error) {
+	l, err := s.running(ctx)
+	if err != nil {
+		return r, err
+	}
+	body, err := json.Marshal(q)
+	if err == nil {
+		err = s.send(ctx, l, http.MethodPost, "/exec", "application/json", body, &r)
+	}
+	return r, err
+}
+
 // Wait waits for something to happen to a process that may still run.
 func (s *Session) Wait(ctx context.Context, id conch.ProcessID, q conch.WaitRequest) (r conch.WaitResult, err error) {
 	l := s.link.Load()

@@ -225,6 +225,8 @@ type NewSpec struct {
 	Limits       map[string]string // of its own, by the configuration's names
 	Shell        bool              // a command comes next: start the shell now
 	Sandbox      *Sandbox
+	Clean        bool
+	Only         []string
 }
 
 // Create makes a session and starts its keeper. LabelTaken if the label has an
@@ -295,7 +297,7 @@ func (st *Store) reserve(n NewSpec) (s *Session, made bool, err error) {
 	}
 	s = newSession(st, Spec{
 		ID: id, Agent: n.Agent, Label: n.Label, Cwd: n.Cwd, Env: n.Env,
-		Parent: n.Parent, RC: n.RC, CreatedAt: time.Now().UTC(), Limits: n.Limits, Sandbox: n.Sandbox,
+		Parent: n.Parent, RC: n.RC, CreatedAt: time.Now().UTC(), Limits: n.Limits, Sandbox: n.Sandbox, Clean: n.Clean, Only: n.Only,
 	})
 	s.turn <- struct{}{} // as acquire does
 	st.wg.Add(1)
@@ -312,6 +314,9 @@ func (st *Store) checkReserved(label string) error {
 	return conch.Errorf(conch.LabelTaken, "%q is the name of an agent and cannot be a session's label", label).
 		Hint("choose another label; conch agent ls lists the agents")
 }
+
+// Exe is the binary that keepers are.
+func (st *Store) Exe() string { return st.exe }
 
 // UserHome is where a session starts that names no directory.
 func (st *Store) UserHome() string { return whoami().home }

@@ -150,6 +150,45 @@ CREATE TABLE contacts (
 	`
 ALTER TABLE deliveries ADD COLUMN token TEXT NOT NULL DEFAULT '';
 `,
+	// 5: the auto-responder. What travels with a message so that responders do
+	// not answer each other for ever; for whom it is on; its runs, and which
+	// messages each was for. A message whose open is 2 is being answered.
+	`
+ALTER TABLE messages ADD COLUMN hops INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE messages ADD COLUMN chain TEXT NOT NULL DEFAULT ''; -- responders' agents, with spaces between
+CREATE TABLE responders (
+	agent TEXT PRIMARY KEY,
+	since INTEGER NOT NULL                -- mail that came before is not answered
+) WITHOUT ROWID;
+CREATE TABLE runs (
+	n            INTEGER PRIMARY KEY,
+	agent        TEXT NOT NULL,
+	label        TEXT NOT NULL,           -- whose mail it is; '': the agent's
+	peer         TEXT NOT NULL,           -- who wrote
+	peer_session TEXT NOT NULL,
+	session      TEXT NOT NULL,           -- where it runs
+	dir          TEXT NOT NULL,           -- its directory, to be removed
+	command      TEXT NOT NULL,           -- its command's id
+	status       TEXT NOT NULL,
+	reason       TEXT NOT NULL,
+	hops         INTEGER NOT NULL,        -- of what it sends
+	chain        TEXT NOT NULL,
+	started_at   INTEGER NOT NULL,
+	ended_at     INTEGER NOT NULL,
+	bytes_in     INTEGER NOT NULL,
+	bytes_out    INTEGER NOT NULL,
+	exit_code    INTEGER                  -- null: nobody saw one
+);
+CREATE INDEX runs_running ON runs(agent, session) WHERE status = 'running';
+CREATE INDEX runs_by_time ON runs(started_at);
+CREATE TABLE answers (
+	msg   INTEGER PRIMARY KEY REFERENCES messages(n),
+	run   INTEGER NOT NULL,               -- the last
+	times INTEGER NOT NULL,
+	again INTEGER NOT NULL                -- 1: the run was cut short; once more
+);
+CREATE INDEX answers_by_run ON answers(run);
+`,
 }
 
 // migrate brings the file up to date, each step in a transaction of its own.

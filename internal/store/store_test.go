@@ -173,7 +173,7 @@ func TestMigrations(t *testing.T) {
 			_, err = db.Exec(`INSERT INTO owner VALUES (1, 7);
 				INSERT INTO messages(id, from_agent, from_session, to_agent, to_session, policy, role, text, in_reply_to, thread, auto, via, hash, status, open, sent_at, expires, spread_until)
 				VALUES ('m1', 'me', 'a', 'me', 'b', '', 'agent', 'the quick fox', '', 'm1', 0, 'local', x'00', 'stored', 0, 1, 0, 0);
-				INSERT INTO deliveries VALUES ('me', 'b', 1, 'stored', 1, 0, 0);
+				INSERT INTO deliveries(agent, label, msg, state, received_at, lease, times) VALUES ('me', 'b', 1, 'stored', 1, 0, 0);
 				INSERT INTO receipts(msg, status, at, reason, agent, label) VALUES (1, 'stored', 1, '', 'me', 'b')`)
 			if err != nil {
 				t.Fatal(err)

@@ -101,7 +101,8 @@ type viewer struct {
 
 	mu   sync.Mutex // guards sess, and now, which only listen changes
 	now  *look
-	over chan ended // the end of a look, unless another took its place
+	over chan ended    // the end of a look, unless another took its place
+	met  chan struct{} // closed when hello has been said
 }
 
 // A look is one following of the keeper's attach, in one role.
@@ -201,7 +202,7 @@ func (t *viewer) serve(first *look) {
 	// Its own: a context that ends cuts the connection, without a word.
 	ctx, cut := context.WithCancel(context.WithoutCancel(t.ctx))
 	defer cut()
-	t.over = make(chan ended, 3)
+	t.over, t.met = make(chan ended, 3), make(chan struct{})
 	t.now = first
 	var wg sync.WaitGroup
 	wg.Go(func() { t.follow(ctx, first, true) }) // ends with the look
@@ -284,7 +285,9 @@ func (t *viewer) follow(ctx context.Context, l *look, hello bool) {
 			if hello {
 				e.Type, e.Role, hello = conch.TerminalHello, l.role(), false
 			}
-			ok = t.event(ctx, e)
+			if ok = t.event(ctx, e); ok && e.Type == conch.TerminalHello {
+				close(t.met)
+			}
 		case f.Kind == tape.Stdout:
 			if redraw {
 				redraw, ok = false, t.event(ctx, conch.TerminalEvent{Type: conch.TerminalRedraw})
@@ -306,6 +309,11 @@ func (t *viewer) follow(ctx context.Context, l *look, hello bool) {
 
 // listen takes what the client sends, in order.
 func (t *viewer) listen(ctx context.Context, wg *sync.WaitGroup) {
+	select {
+	case <-t.met: // what is wrong with it is told after hello
+	case <-ctx.Done():
+		return
+	}
 	for {
 		kind, b, err := t.ws.Read(ctx)
 		if err != nil {

@@ -238,6 +238,7 @@ func TestNetwork(t *testing.T) {
 	if got := <-done; !strings.HasPrefix(got, "200") || !strings.Contains(got, `"offset":8`) {
 		t.Errorf("stdin: %s", got)
 	}
+	x.gives("its end", "POST", "/v1/processes/"+string(p.ProcessID)+"/wait", `{"exit":true,"timeout_ms":20000}`, `"reason":"exit"`)
 	x.gives("logs", "GET", "/v1/processes/"+string(p.ProcessID)+"/logs", "", "one\ntwo\n")
 
 	// A client that leaves is seen by the keeper: it is no longer at the prompt.

@@ -33,7 +33,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 func overHTTP(h *conchtest.Home, revision, token, query string) *peer {
 	h.T.Helper()
 	p := &peer{t: h.T, updated: map[string]int{}}
-	c := sdk.NewClient(&sdk.Implementation{Name: "codex-mcp-client", Version: "1"}, &sdk.ClientOptions{
+	c := sdk.NewClient(&sdk.Implementation{Name: "codex-test", Version: "1"}, &sdk.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, req *sdk.ProgressNotificationClientRequest) {
 			p.mu.Lock()
 			defer p.mu.Unlock()

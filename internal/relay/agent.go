@@ -16,13 +16,13 @@ import (
 
 const (
 	// MaxBatch is how many messages Consume hands over at once, at most.
-	MaxBatch = 128
+	MaxBatch = 32
 	// callLimit is how long an answer is waited for where the caller's context
 	// has no nearer end. It is longer than the hub's own limit.
 	callLimit = workLimit + 2*time.Second
 	// Pauses between tries to connect, and to have a message taken.
 	firstPause = 50 * time.Millisecond
-	lastPause  = 10 * time.Second
+	lastPause  = 5 * time.Second
 )
 
 // A Link is the state of an agent's connection.
@@ -55,9 +55,11 @@ type Agent struct {
 	link Link
 	// conn is nil while there is none; up is closed when there is one, and lost
 	// when that one is gone.
-	conn *nats.Conn
-	up   chan struct{}
-	lost context.Context
+	conn   *nats.Conn
+	up     chan struct{}
+	lost   context.Context
+	drop   context.CancelCauseFunc
+	failed int // requests that were not answered, in a row
 }
 
 // login makes the key by which an agent is known to one relay, and the proof
@@ -97,20 +99,20 @@ func (a *Agent) run() {
 			if nc.IsClosed() {
 				drop(unreachable("the connection to the relay was lost"))
 			}
-			a.set(link, nc, lost)
+			a.set(link, nc, lost, drop)
 			select {
 			case <-lost.Done():
 			case <-t.changed:
+				drop(unreachable("the home changed its relay"))
 			}
-			drop(unreachable("the home changed its relay"))
 			err = context.Cause(lost)
-			a.set(Link{Relay: link.Relay, Err: err}, nil, nil)
+			a.set(Link{Relay: link.Relay, Err: err}, nil, nil, nil)
 			nc.Close()
-			if time.Since(began) > lastPause {
+			if time.Since(began) > pause { // it held longer than it was waited for
 				pause = firstPause
 			}
 		} else {
-			a.set(Link{Relay: link.Relay, Err: err}, nil, nil)
+			a.set(Link{Relay: link.Relay, Err: err}, nil, nil, nil)
 		}
 		select {
 		case <-a.ctx.Done():
@@ -144,7 +146,7 @@ func (a *Agent) connect(t *target) (Link, *nats.Conn, error) {
 }
 
 // set changes the state and tells of it.
-func (a *Agent) set(l Link, nc *nats.Conn, lost context.Context) {
+func (a *Agent) set(l Link, nc *nats.Conn, lost context.Context, drop context.CancelCauseFunc) {
 	a.mu.Lock()
 	same := a.link.Connected == l.Connected && a.link.Relay == l.Relay && errors.Is(a.link.Err, l.Err) && !l.Connected
 	if nc != nil {
@@ -152,7 +154,7 @@ func (a *Agent) set(l Link, nc *nats.Conn, lost context.Context) {
 	} else if a.conn != nil {
 		a.up = make(chan struct{})
 	}
-	a.link, a.conn, a.lost = l, nc, lost
+	a.link, a.conn, a.lost, a.drop, a.failed = l, nc, lost, drop, 0
 	a.mu.Unlock()
 	if a.observe != nil && !same {
 		a.observe(l)
@@ -186,14 +188,10 @@ func (a *Agent) current(ctx context.Context) (*nats.Conn, context.Context, conte
 	nc, lost, why := a.conn, a.lost, a.link.Err
 	a.mu.Unlock()
 	if nc == nil {
-		if e := conch.AsError(why); why != nil && e.Kind != conch.Internal {
-			return nil, nil, nil, e
+		if why == nil {
+			why = unreachable("the relay is not connected yet")
 		}
-		text := "the relay is not connected"
-		if why != nil {
-			text += ": " + why.Error()
-		}
-		return nil, nil, nil, unreachable(text)
+		return nil, nil, nil, why
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, unreachable("the relay did not answer in time"))
 	ctx, drop := context.WithCancelCause(ctx)
@@ -208,7 +206,26 @@ func (a *Agent) ask(ctx context.Context, verb string, meta any, data []byte, out
 		return nil, err
 	}
 	defer cancel()
-	return call(ctx, nc, hubSubject+a.Address()+"."+verb, meta, data, out)
+	b, err := call(ctx, nc, hubSubject+a.Address()+"."+verb, meta, data, out)
+	a.judge(nc, err)
+	return b, err
+}
+
+// maxFailed is how often a relay may not answer before its connection is given
+// up: a server that is cut off from its cluster keeps its clients.
+const maxFailed = 3
+
+func (a *Agent) judge(nc *nats.Conn, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if nc != a.conn {
+		return
+	}
+	if !errors.Is(err, conch.RelayUnreachable) {
+		a.failed = 0
+	} else if a.failed++; a.failed == maxFailed {
+		a.drop(unreachable("the relay did not answer several times"))
+	}
 }
 
 // call is a request and its one answer.
@@ -334,6 +351,7 @@ func (a *Agent) batch(ctx context.Context, take Taker) (taken int, err error) {
 	}
 	list, err := a.fetch(lctx, nc)
 	cancel()
+	a.judge(nc, err)
 	pause := firstPause
 	for len(list) > 0 {
 		n, err := take(ctx, list)

@@ -210,6 +210,7 @@ func (r *Relay) newMember(ctx context.Context, t *target) (*member, error) {
 		r.warn("these credentials do not allow to be a hub of the cluster; others' hubs have to serve")
 		return &member{nc: nc}, nil
 	}
+	h.wg.Go(h.roam) // ends with the hub
 	return &member{nc: nc, hub: h}, nil
 }
 

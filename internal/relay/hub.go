@@ -146,6 +146,32 @@ func (h *hub) close() {
 
 func (h *hub) warn(text string, args ...any) { h.log.write(slog.LevelWarn, text, args...) }
 
+// roam has a hub of a cluster go to another server when the one it is connected
+// to is cut off from the others: that one keeps its clients and can do nothing.
+func (h *hub) roam() {
+	t := time.NewTicker(healthPause)
+	defer t.Stop()
+	failed := 0
+	for {
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-t.C:
+		}
+		ctx, cancel := context.WithTimeout(h.ctx, healthPause)
+		_, err := h.js.AccountInfo(ctx)
+		cancel()
+		if failed++; err == nil {
+			failed = 0
+		}
+		if failed >= 2 && h.ctx.Err() == nil && h.back.IsConnected() {
+			failed = 0
+			h.warn("the server is of no use; trying another", "server", h.back.ConnectedUrl(), "err", err)
+			h.back.ForceReconnect()
+		}
+	}
+}
+
 // A request is one of an agent's, whose address the server vouches for.
 type request struct {
 	h     *hub

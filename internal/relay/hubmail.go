@@ -21,8 +21,6 @@ const (
 	ackWait = 2 * time.Minute
 	// fetchWait is how long a fetch may wait for the first message.
 	fetchWait = 10 * time.Second
-	// fetchBytes is about how much one fetch carries.
-	fetchBytes = 8 << 20
 	// trimPause is how often acknowledged messages are removed.
 	trimPause = time.Second
 )
@@ -35,6 +33,7 @@ type box struct {
 	entries []entry          // oldest first
 	acked   uint64
 	trimmed uint64
+	reading bool // a fetch is under way here
 }
 
 type entry struct {
@@ -52,6 +51,20 @@ func (h *hub) box(address string) *box {
 		h.boxes[address] = b
 	}
 	return b
+}
+
+func (b *box) enter() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.reading
+	b.reading = true
+	return !was
+}
+
+func (b *box) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reading = false
 }
 
 // take reserves room for a message; done says whether it was kept, and where.
@@ -187,6 +200,13 @@ func (h *hub) fetch(q *request) {
 		q.fail(err)
 		return
 	}
+	// One at a time: what it carries is held for who does not read it.
+	b := h.box(q.who)
+	if !b.enter() {
+		q.fail(conch.Errorf(conch.RelayUnreachable, "the mailbox is being read").Hint("it is tried again").Retry())
+		return
+	}
+	defer b.leave()
 	wait := min(max(r.Wait, 0), fetchWait)
 	ctx, cancel := context.WithTimeout(h.ctx, wait+workLimit)
 	defer cancel()
@@ -208,22 +228,30 @@ func (h *hub) fetch(q *request) {
 // and passes it on. The server ends that with a status once it has given
 // something and has no more.
 func (h *hub) pull(ctx context.Context, q *request, sub *nats.Subscription, wait time.Duration) error {
-	body := fmt.Appendf(nil, `{"batch":%d,"max_bytes":%d,"no_wait":true,"expires":%d}`, MaxBatch, fetchBytes, wait)
+	// No limit in bytes: where a status overtakes messages, as it does in a
+	// cluster, the count of those it says it is ahead of is wrong for sizes that a
+	// sender can choose.
+	body := fmt.Appendf(nil, `{"batch":%d,"no_wait":true,"expires":%d}`, MaxBatch, wait)
 	next := "$JS.API.CONSUMER.MSG.NEXT." + mailStream + q.who + "." + mailOwner
 	if err := h.back.PublishMsg(&nats.Msg{Subject: next, Reply: sub.Subject, Data: body}); err != nil {
 		return err
 	}
-	for range MaxBatch {
+	for got, want := 0, MaxBatch; got < want; {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
 			return err // a server that died says nothing
 		}
 		if status := m.Header.Get("Status"); status != "" && len(m.Data) == 0 {
-			if text := m.Header.Get("Description"); status != "404" && status != "408" && !strings.Contains(text, "MaxBytes") {
-				return fmt.Errorf("the mailbox of %s cannot be read now: %s %s", q.who, status, text)
+			if status != "404" && status != "408" {
+				return fmt.Errorf("the mailbox of %s cannot be read now: %s %s", q.who, status, m.Header.Get("Description"))
 			}
-			return nil
+			want = got
+			if left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages")); err == nil {
+				want = MaxBatch - left
+			}
+			continue
 		}
+		got++
 		meta, err := m.Metadata()
 		if err != nil {
 			return err

@@ -3,6 +3,7 @@ package relay
 import (
 	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"io/fs"
 	"net"
 	"os"
@@ -107,7 +108,7 @@ func TestTwoHomesShareARelay(t *testing.T) {
 		}
 		return nil
 	})
-	await(t, bob, func(l Link) bool { return conch.AsError(l.Err).Kind == conch.RelayRefused })
+	await(t, bob, func(l Link) bool { return errors.Is(l.Err, conch.RelayRefused) })
 
 	// And it can go back to its own.
 	if s, err := guest.Leave(soon(t)); err != nil || s.Mode != conch.RelayEmbedded {

@@ -80,7 +80,12 @@ func await(t testing.TB, a *Agent, ok func(Link) bool) {
 
 func eventually(t testing.TB, f func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	eventuallyWithin(t, patience, f)
+}
+
+func eventuallyWithin(t testing.TB, d time.Duration, f func() error) {
+	t.Helper()
+	deadline := time.Now().Add(d)
 	for {
 		err := f()
 		if err == nil {

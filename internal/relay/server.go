@@ -87,7 +87,7 @@ func startNest(ctx context.Context, o Options) (n *nest, err error) {
 		DontListen: true, NoSigs: true, NoLog: log == nil,
 		JetStream: true, StoreDir: dir, SyncAlways: true,
 		JetStreamMaxMemory: 16 << 20, JetStreamMaxStore: 1 << 40, // what each stream may have is bounded by the hub
-		MaxPayload: MaxMessage + 64<<10, MaxPending: 4 * fetchBytes, MaxConn: 2 * maxConns, MaxSubs: 256,
+		MaxPayload: MaxMessage + 64<<10, MaxPending: 2 * MaxBatch * MaxMessage, MaxConn: 2 * maxConns, MaxSubs: 256,
 		AlwaysEnableNonce: true, AuthTimeout: shakeLimit.Seconds(),
 		PingInterval: 20 * time.Second, MaxPingsOut: 2, WriteDeadline: 10 * time.Second,
 		CustomClientAuthentication: n,

@@ -68,6 +68,19 @@ func BenchmarkRelay(b *testing.B) {
 			})
 			one := fsync(b, dir)
 			data := make([]byte, 2048)
+			// The same without agents and hub: NATS' own publish and acknowledgement.
+			host.mu.Lock()
+			js := host.nest.hub.js
+			host.mu.Unlock()
+			var raw []time.Duration
+			for range 200 {
+				t := time.Now()
+				if _, err := js.Publish(context.Background(), mailSubject+alice.Address()+".raw", data); err != nil {
+					b.Fatal(err)
+				}
+				raw = append(raw, time.Since(t))
+			}
+			report(b, "raw", raw, one)
 			var acked, arrived []time.Duration
 			for i := 0; b.Loop(); i++ {
 				t := time.Now()

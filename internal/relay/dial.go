@@ -296,6 +296,9 @@ func (j *joined) home(secret []byte, options ...nats.Option) (*nats.Conn, string
 
 // enrol makes an agent of this home known to the relay.
 func (m *member) enrol(ctx context.Context, proof enrolRequest) error {
+	if !m.nc.IsConnected() { // it would be kept back, and waited for
+		return unreachable("the relay is not connected")
+	}
 	_, err := call(ctx, m.nc, homeSubject+m.key+"."+verbEnrol, proof, nil, nil)
 	return err
 }

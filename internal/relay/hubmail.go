@@ -206,17 +206,9 @@ func (h *hub) fetch(q *request) {
 		q.fail(conch.Errorf(conch.RelayUnreachable, "the mailbox is being read").Hint("it is tried again").Retry())
 		return
 	}
-	defer b.leave()
 	wait := min(max(r.Wait, 0), fetchWait)
-	ctx, cancel := context.WithTimeout(h.ctx, wait+workLimit)
-	defer cancel()
-	sub, err := h.back.SubscribeSync(h.back.NewInbox())
-	if err != nil {
-		q.fail(err)
-		return
-	}
-	defer sub.Unsubscribe()
-	err = h.pull(ctx, q, sub, wait)
+	err := h.pull(q, wait)
+	b.leave() // before the answer: the next fetch follows it at once
 	if err != nil {
 		q.fail(err)
 		return
@@ -227,7 +219,14 @@ func (h *hub) fetch(q *request) {
 // pull asks the mailbox's consumer for what it has, or will have within wait,
 // and passes it on. The server ends that with a status once it has given
 // something and has no more.
-func (h *hub) pull(ctx context.Context, q *request, sub *nats.Subscription, wait time.Duration) error {
+func (h *hub) pull(q *request, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(h.ctx, wait+workLimit)
+	defer cancel()
+	sub, err := h.back.SubscribeSync(h.back.NewInbox())
+	if err != nil {
+		return err
+	}
+	defer sub.Unsubscribe()
 	// No limit in bytes: where a status overtakes messages, as it does in a
 	// cluster, the count of those it says it is ahead of is wrong for sizes that a
 	// sender can choose.

@@ -33,19 +33,20 @@ func goList(t *testing.T, format string, args ...string) [][]string {
 // What a package may never reach, by way of others either. A pattern that ends
 // in /... covers all below.
 var forbidden = []struct{ from, to string }{
-	{"internal/keeper", "internal/agent internal/envelope internal/api internal/host internal/daemon internal/session internal/store internal/mail internal/seal client"},
+	{"internal/keeper", "internal/agent internal/envelope internal/api internal/host internal/daemon internal/session internal/store internal/mail internal/seal internal/relay client"},
 	{"internal/shell", "internal/keeper internal/session internal/tape"},
-	{"internal/session", "internal/keeper internal/api internal/host internal/daemon internal/store internal/mail client"},
+	{"internal/session", "internal/relay internal/keeper internal/api internal/host internal/daemon internal/store internal/mail client"},
 	{"internal/mail", "internal/keeper internal/api internal/host internal/daemon internal/session client"},
 	{"internal/host", "internal/keeper internal/api internal/daemon client"},
 	{"internal/api", "internal/keeper internal/daemon client"},
-	{"internal/mcp", "internal/api internal/host internal/daemon internal/session internal/keeper internal/store internal/mail"},
-	{"internal/hook", "internal/api internal/host internal/daemon internal/session internal/keeper internal/store internal/mail internal/mcp"},
+	{"internal/mcp", "internal/relay internal/api internal/host internal/daemon internal/session internal/keeper internal/store internal/mail"},
+	{"internal/hook", "internal/relay internal/api internal/host internal/daemon internal/session internal/keeper internal/store internal/mail internal/mcp"},
 	{"internal/frame", "client internal/..."},
 	{"internal/agent", "internal/session internal/host internal/api internal/seal client"},
-	{"internal/seal", "internal/store internal/mail internal/host internal/session internal/api client"},
+	{"internal/seal", "internal/relay internal/store internal/mail internal/host internal/session internal/api client"},
+	{"internal/relay", "internal/keeper internal/session internal/store internal/mail internal/seal internal/host internal/api internal/daemon client"},
 	{"internal/envelope", "client internal/..."},
-	{"client", "internal/api internal/host internal/daemon internal/session internal/keeper internal/store internal/mail internal/seal"},
+	{"client", "internal/relay internal/api internal/host internal/daemon internal/session internal/keeper internal/store internal/mail internal/seal"},
 	{"internal/...", "cmd/..."},
 }
 
@@ -83,6 +84,9 @@ func TestDirectionOfImports(t *testing.T) {
 			}
 			if strings.HasPrefix(dep, "maunium.net/") && bypasses("internal/seal", pkg, deps) {
 				t.Errorf("%s imports %s, which is internal/seal's", pkg, dep)
+			}
+			if strings.HasPrefix(dep, "github.com/nats-io/") && bypasses("internal/relay", pkg, deps) {
+				t.Errorf("%s imports %s, which is internal/relay's", pkg, dep)
 			}
 			if strings.HasPrefix(dep, "github.com/modelcontextprotocol/") && !matches("internal/mcp", pkg) && !matches("cmd/...", pkg) {
 				t.Errorf("%s reaches %s, which is for internal/mcp", pkg, dep)

@@ -64,6 +64,14 @@ const (
 	StoreDamaged     Kind = "store_damaged"
 	Unauthorized     Kind = "unauthorized"
 	TokenNotFound    Kind = "token_not_found"
+	RelayUnreachable Kind = "relay_unreachable"
+	RelayRefused     Kind = "relay_refused"
+	InvalidInvite    Kind = "invalid_invite"
+	MailboxNotFound  Kind = "mailbox_not_found"
+	MailboxFull      Kind = "mailbox_full"
+	QuotaReached     Kind = "quota_reached"
+	GenerationStale  Kind = "generation_stale"
+	BlobNotFound     Kind = "blob_not_found"
 	Internal         Kind = "internal"
 )
 
@@ -77,7 +85,8 @@ func Kinds() []Kind {
 		LimitReached, CommandTimeout, QueueTimeout,
 		QueueFull, StdinClosed, OutputGone, StorageFull, HomeUnusable, AlreadyRunning, VersionMismatch, Damaged, Unresponsive, InvalidConfig,
 		NotRunning, PermissionDenied, Unsupported, ShellFailed, LabelNotFound, MessageNotFound, MessageConflict,
-		MessageRefused, NotOwner, StoreDamaged, Unauthorized, TokenNotFound, Internal,
+		MessageRefused, NotOwner, StoreDamaged, Unauthorized, TokenNotFound, RelayUnreachable, RelayRefused, InvalidInvite, MailboxNotFound,
+		MailboxFull, QuotaReached, GenerationStale, BlobNotFound, Internal,
 	}
 }
 
@@ -125,7 +134,7 @@ func AsError(err error) *Error {
 // HTTPStatus is the status code an error kind travels under.
 func (k Kind) HTTPStatus() int {
 	switch k {
-	case InvalidLabel, InvalidAgent, InvalidEnv, InvalidRequest, InvalidCommand, InvalidKey, Damaged:
+	case InvalidLabel, InvalidAgent, InvalidEnv, InvalidRequest, InvalidCommand, InvalidKey, InvalidInvite, Damaged:
 		return http.StatusBadRequest
 	case TooLarge:
 		return http.StatusRequestEntityTooLarge
@@ -135,25 +144,26 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusMethodNotAllowed
 	case UnsupportedMedia:
 		return http.StatusUnsupportedMediaType
-	case SessionNotFound, CommandNotFound, ProcessNotFound, AgentNotFound, RouteNotFound, LabelNotFound, MessageNotFound, TokenNotFound:
+	case SessionNotFound, CommandNotFound, ProcessNotFound, AgentNotFound, RouteNotFound, LabelNotFound, MessageNotFound,
+		MailboxNotFound, BlobNotFound, TokenNotFound:
 		return http.StatusNotFound
-	case SessionBusy, LabelTaken, NameTaken, StdinClosed, ProcessEnded, NoTerminal, AlreadyRunning, AgentExists, MessageConflict, NotOwner:
+	case SessionBusy, LabelTaken, NameTaken, StdinClosed, ProcessEnded, NoTerminal, AlreadyRunning, AgentExists, MessageConflict, NotOwner, GenerationStale:
 		return http.StatusConflict
 	case SessionClosed, OutputGone:
 		return http.StatusGone
 	case CommandTimeout, QueueTimeout, RequestTimeout:
 		return http.StatusRequestTimeout
-	case QueueFull, LimitReached:
+	case QueueFull, LimitReached, MailboxFull, QuotaReached:
 		return http.StatusTooManyRequests
 	case Unauthorized:
 		return http.StatusUnauthorized
-	case PermissionDenied, AgentLocked, WrongPassphrase, MessageRefused:
+	case PermissionDenied, AgentLocked, WrongPassphrase, MessageRefused, RelayRefused:
 		return http.StatusForbidden
 	case VersionMismatch:
 		return http.StatusUpgradeRequired
 	case StorageFull, StoreDamaged:
 		return http.StatusInsufficientStorage
-	case NotRunning, Unresponsive, InvalidConfig, TooManyClients:
+	case NotRunning, Unresponsive, InvalidConfig, TooManyClients, RelayUnreachable:
 		return http.StatusServiceUnavailable
 	case Unsupported:
 		return http.StatusNotImplemented

@@ -32,7 +32,7 @@ func newStatus(a *app) *cobra.Command {
 			running := true
 			if errors.Is(err, conch.NotRunning) {
 				running = false
-				s = &conch.StatusInfo{Version: version, Relay: conch.RelayInfo{Mode: "off"}}
+				s = &conch.StatusInfo{Version: version, Relay: conch.RelayInfo{Mode: conch.RelayOff}}
 				s.Home, err = c.Home()
 			}
 			if err != nil {

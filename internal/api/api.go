@@ -102,6 +102,12 @@ func (s *server) handlers() map[string]http.HandlerFunc {
 		"hook":          s.hook,
 		"responder":     s.responder,
 		"setResponder":  s.setResponder,
+		"relay":         s.relay,
+		"relayListen":   s.relayListen,
+		"relayInvite":   s.relayInvite,
+		"relayJoin":     s.relayJoin,
+		"relayLeave":    s.relayLeave,
+		"relayRemove":   s.relayRemove,
 	} {
 		list[name] = answer(f)
 	}

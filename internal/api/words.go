@@ -308,7 +308,40 @@ StatusInfo.ui_url Where the web page is; null: nowhere.
 RelayInfo The relay for messages.
 RelayInfo.mode Which kind.
 RelayInfo.url Where it is.
-RelayInfo.connected It can be reached.
+RelayInfo.connected It runs, or is connected to.
+RelayStatus The relay: which it is, and who is there.
+RelayStatus.running The home's own relay is started; it starts when it is needed.
+RelayStatus.listen Where it takes connections of other machines; null: nowhere.
+RelayStatus.fingerprint What the relay is known by: the SHA-256 of its certificate; null: none is known.
+RelayStatus.error Why it is not connected, or cannot listen; null: nothing is wrong.
+RelayStatus.replicas How many copies of a mailbox there are.
+RelayStatus.mailboxes How many mailboxes the home's own relay has.
+RelayStatus.messages How many messages are in them.
+RelayStatus.bytes How much is on its disk.
+RelayStatus.homes The homes that were let in.
+RelayStatus.agents This home's agents that are connected, or try to be.
+RelayHome A home that an invitation let in.
+RelayHome.id What it is called here.
+RelayHome.joined_at When it came.
+RelayHome.agents The addresses of its agents.
+RelayAgent An agent of this home at the relay.
+RelayAgent.address Its address.
+RelayAgent.connected It is connected.
+RelayAgent.error Why it is not; null: nothing is wrong.
+RelayListenRequest Where to listen.
+RelayListenRequest.address An address of this machine, HOST:PORT, port 0 for any; empty: nowhere any more.
+RelayInviteRequest What the invitation is to say.
+RelayInviteRequest.expires_s {"minimum":0,"maximum":2592000} How many seconds it is good; 0: an hour.
+RelayInviteRequest.addresses What the other home is to dial; none: where the relay listens.
+RelayInvite An invitation.
+RelayInvite.invite The text, a secret: it lets one home in.
+RelayInvite.addresses What the other home will dial.
+RelayInvite.expires_at Until when it is good.
+RelayJoinRequest Which relay to use.
+RelayJoinRequest.invite An invitation; or the addresses of NATS servers, nats:// or tls://, with commas between.
+RelayJoinRequest.creds What is in the credentials file of a cluster.
+RelayRemoveRequest Whom to shut out.
+RelayRemoveRequest.id The home, as the status calls it.
 
 ResponderRequest Whether an agent's auto-responder is on.
 ResponderRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.

@@ -93,7 +93,7 @@ type Summary struct {
 // anywhere else by one that was made to. No expression: every process of conch
 // would pay for having it compiled.
 func allowed(name string) bool {
-	if name == "config.toml" || name == "agents.json" || name == "conch.db" {
+	if slices.Contains(homeFiles, name) || name == "conch.db" {
 		return true
 	}
 	p := strings.Split(name, "/")
@@ -108,6 +108,10 @@ func allowed(name string) bool {
 	}
 	return false
 }
+
+// homeFiles are a home's own. Of the relay it is who it is, whom it lets in and
+// what it has joined; mail that waits there is its senders' too.
+var homeFiles = []string{"config.toml", "agents.json", "relay/relay.json", "relay/guests.json", "relay/identity.pem"}
 
 const idLetters = "abcdefghijklmnopqrstuvwxyz234567"
 
@@ -249,7 +253,7 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func (w *writer) home(o Options) error {
-	for _, name := range []string{"config.toml", "agents.json"} {
+	for _, name := range homeFiles {
 		if err := w.plain(o.Home, name); err != nil {
 			return err
 		}

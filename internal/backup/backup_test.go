@@ -29,6 +29,8 @@ func makeHome(t *testing.T) string {
 		}
 	}
 	put("config.toml", "queue_limit = 5\n")
+	put("relay/relay.json", "{}")
+	put("relay/identity.pem", "secret too")
 	put("keys/me", "secret")
 	put("daemon.log", "not in it")
 	put("run/d.sock", "")

@@ -189,6 +189,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		Leave: leave, Leaving: ctx, Gate: door, Log: log,
 	})
 	defer h.Mail.Close()
+	defer h.Relay.Close()
 	l := sock.NewListener(ul, api.Route(h))
 	l.Refusal = api.Response(o.Version, conch.Errorf(conch.PermissionDenied, "this daemon serves only the user who started it").
 		Hint("each user has a daemon of their own; unset CONCH_HOME"))
@@ -201,7 +202,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	reqs, tell := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer tell(nil)
 	idle := newIdle(o, func() int {
-		if door.Listening() != nil || h.Responding() {
+		if door.Listening() != nil || h.Responding() || h.Relay.Active() {
 			return 1 // others count on it
 		}
 		return store.Live()
@@ -257,6 +258,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	tending.Go(func() { h.Tend(ctx, log) }) // ends with ctx
 	tending.Go(func() { h.Tell(ctx) })      // ends with ctx
 	tending.Go(func() { h.Respond(ctx) })   // ends with ctx
+	tending.Go(func() {
+		if err := h.Relay.Start(ctx); err != nil { // ends with ctx, or when it is started
+			log.Error("relay", "err", err)
+		}
+	})
 	defer tending.Wait()
 	defer leave()
 

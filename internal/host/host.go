@@ -22,6 +22,7 @@ import (
 	"github.com/conchsh/conch/internal/config"
 	"github.com/conchsh/conch/internal/gate"
 	"github.com/conchsh/conch/internal/mail"
+	"github.com/conchsh/conch/internal/relay"
 	"github.com/conchsh/conch/internal/responder"
 	"github.com/conchsh/conch/internal/session"
 )
@@ -51,7 +52,9 @@ type Options struct {
 type Host struct {
 	Options
 	// Mail is the post office. It is opened by the first call that needs it.
-	Mail    *mail.Mail
+	Mail *mail.Mail
+	// Relay is the way to other homes. It starts nothing that is not configured.
+	Relay   *relay.Relay
 	started time.Time
 	meter   meter
 	notices notices
@@ -69,6 +72,7 @@ func New(o Options) *Host {
 	h := &Host{Options: o, started: time.Now(), notices: notices{wake: make(chan struct{}, 1)}}
 	o.Store.Retired = h.meter.retire
 	h.Mail = h.newMail()
+	h.Relay = relay.New(relay.Options{Dir: filepath.Join(o.Home, "relay"), Log: o.Log})
 	h.responder = h.newResponder()
 	return h
 }

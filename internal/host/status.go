@@ -28,11 +28,8 @@ func (h *Host) Status(ctx context.Context) conch.StatusInfo {
 		UptimeS:   time.Since(h.started).Seconds(),
 		Sessions:  len(h.Store.Sessions()),
 		Processes: processes,
-		Relay:     h.relay(),
+		Relay:     h.Relay.Info(),
 		UIURL:     page,
 		Listen:    h.Gate.Listening(),
 	}
 }
-
-// relay describes the relay: there is none yet.
-func (h *Host) relay() conch.RelayInfo { return conch.RelayInfo{Mode: "off"} }

@@ -94,7 +94,7 @@ func scopeOf(name string) Scope {
 		"command", "sessionCommand", "output", "sessionOutput", "commandEvents", "sessionCommandEvents",
 		"process", "sessionProcess", "logs", "sessionLogs", "screen", "sessionScreen", "ownScreen", "cast", "sessionCast":
 		return ScopeRead
-	case "access", "whoami", "agents", "receipts", "thread", "search", "policy", "mailEvents", "responder":
+	case "access", "whoami", "agents", "receipts", "thread", "search", "policy", "mailEvents", "responder", "relay":
 		return ScopeRead | ScopeMail
 	case "new", "close", "exec", "interrupt", "reset", "run", "forget", "env", // an environment holds secrets
 		"stdin", "sessionStdin", "processStdin", "sessionProcessStdin", "signal", "sessionSignal", "keys", "sessionKeys", "resize", "sessionResize",
@@ -105,7 +105,8 @@ func scopeOf(name string) Scope {
 		return ScopeMail
 	case "doctor", "prune", "import", "shutdown", "keeperShutdown", "mailSnapshot",
 		"newAgent", "importAgent", "unassignAgent", "useAgent", "assignAgent", "exportAgent", "unlockAgent", "lockAgent",
-		"setResponder", "tokens", "newToken", "revokeToken", "listen", "page":
+		"setResponder", "tokens", "newToken", "revokeToken", "listen", "page",
+		"relayListen", "relayInvite", "relayJoin", "relayLeave", "relayRemove":
 		return ScopeAdmin
 	}
 	return 0

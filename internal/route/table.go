@@ -15,7 +15,7 @@ const (
 
 // Daemon are the calls that the daemon answers itself.
 func Daemon() []Route {
-	return scoped(slices.Concat(daemon(), agents(), mail(), access(), sockets()))
+	return scoped(slices.Concat(daemon(), agents(), mail(), access(), sockets(), relay()))
 }
 
 func daemon() []Route {
@@ -150,6 +150,24 @@ func access() []Route {
 			Detail: "On the unix socket only.", Body: conch.ListenRequest{}, Answer: conch.ListenInfo{}, Errors: []conch.Kind{conch.AlreadyRunning, conch.InvalidConfig}},
 		{Name: "page", Method: post, Path: "/v1/page", Summary: "Serve the web page on 127.0.0.1, and make an address that lets one browser in, once, within a minute.",
 			Detail: "On the unix socket only.", Body: conch.PageRequest{}, Optional: true, Answer: conch.PageLink{}, Errors: []conch.Kind{conch.AlreadyRunning}},
+	}
+}
+
+// relay are the calls about the way to other homes.
+func relay() []Route {
+	change := func(name, path, summary string, body any, kinds ...conch.Kind) Route {
+		return Route{Name: name, Method: post, Path: "/v1/relay/" + path, Summary: summary, Detail: "On the unix socket only.", Body: body, Optional: body == nil, Answer: conch.RelayStatus{},
+			Errors: append(kinds, conch.RelayUnreachable, conch.HomeUnusable, conch.Damaged)}
+	}
+	invite := change("relayInvite", "invite", "Make a text that lets one other home in, once.", conch.RelayInviteRequest{}, conch.LimitReached)
+	invite.Optional, invite.Answer = true, conch.RelayInvite{}
+	return []Route{
+		{Name: "relay", Method: get, Path: "/v1/relay", Summary: "The relay: which it is, and who is there.", Answer: conch.RelayStatus{}},
+		change("relayListen", "listen", "Open the home's own relay to other machines, or close it to them.", conch.RelayListenRequest{}),
+		invite,
+		change("relayJoin", "join", "Use another home's relay, by its invitation, or a NATS cluster.", conch.RelayJoinRequest{}, conch.InvalidInvite, conch.RelayRefused),
+		change("relayLeave", "leave", "Go back to the home's own relay.", nil),
+		change("relayRemove", "remove", "Shut out a home that was let in.", conch.RelayRemoveRequest{}),
 	}
 }
 

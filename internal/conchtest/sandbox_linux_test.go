@@ -349,7 +349,7 @@ while True:
 			t.Errorf("close: %q", out)
 		}
 		for _, p := range h.Processes() {
-			if strings.Contains(p.Args, "sleep 60") || strings.Contains(p.Args, "keeper") {
+			if strings.Contains(p.Args, "sleep 60") || strings.Contains(p.Args, "keeper --sandbox") {
 				t.Errorf("left by close: %+v", p)
 			}
 		}

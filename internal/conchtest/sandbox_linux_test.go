@@ -159,6 +159,8 @@ func TestSandboxHolds(t *testing.T) {
 			"devices":       "ip link 2>/dev/null | grep -v LOOPBACK | grep UP && echo SECRET; ls /sys/class/net && echo SECRET",
 			"abstract":      python(`import socket; s=socket.socket(socket.AF_UNIX); s.connect("\0` + o.abstract + `"); print("SECRET")`),
 			"socket":        python(`import socket; s=socket.socket(socket.AF_UNIX); s.connect("` + h.Path + `/run/d.sock"); print("SECRET")`),
+			"vsock":         python(`import socket; socket.socket(40,socket.SOCK_STREAM); print("SECRET")`),
+			"rings":         call(`L.syscall(425,1,ctypes.create_string_buffer(120))`),
 			"packets":       python(`import socket; socket.socket(socket.AF_PACKET,socket.SOCK_RAW); print("SECRET")`),
 			"kill":          fmt.Sprintf("kill -9 %d && echo SECRET; kill -9 -1", victim),
 			"processes":     fmt.Sprintf("ls -d /proc/%d && echo SECRET; cat /proc/%d/environ; ps ax -o args | grep -w 'sleep 600' | grep -v grep && echo SECRET", victim, victim),
@@ -347,7 +349,7 @@ while True:
 			t.Errorf("close: %q", out)
 		}
 		for _, p := range h.Processes() {
-			if strings.Contains(p.Args, "sleep 60") || strings.Contains(p.Args, "keeper") {
+			if strings.Contains(p.Args, "sleep 60") || strings.Contains(p.Args, "keeper --sandbox") {
 				t.Errorf("left by close: %+v", p)
 			}
 		}

@@ -27,6 +27,7 @@ type Box struct {
 	root       int // its root directory
 	run        unix.Stat_t
 	rules      int
+	calls      *unix.SockFprog
 	files      *unix.Rlimit
 	life       *os.File // whose end ends the box
 }
@@ -52,6 +53,9 @@ func begin(c Config, exe string) (*Box, error) {
 		return nil, err
 	}
 	b := &Box{config: c, root: -1, rules: -1, files: openFiles()}
+	if list := filter(); list != nil {
+		b.calls = &unix.SockFprog{Len: uint16(len(list)), Filter: &list[0]}
+	}
 	if c.Run != "" {
 		if err := os.Mkdir(c.Run+"/"+Out, 0o700); err != nil && !os.IsExist(err) {
 			return nil, err

@@ -39,6 +39,7 @@ type launch struct {
 	fds        []int
 	ctty       bool
 	rules      int // a Landlock ruleset, -1: none
+	calls      *unix.SockFprog
 	files      *unix.Rlimit
 	report     int // a pipe
 }
@@ -64,7 +65,7 @@ var stages = [...]string{"", "enter the sandbox", "fork", "give up rights", "cha
 // the pid namespace it was born in, so it forks the second, in its own parent's name
 // (CLONE_PARENT), and leaves.
 func (b *Box) ForkExec(path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
-	l := &launch{namespaces: b.namespaces, rules: b.rules, files: b.files}
+	l := &launch{namespaces: b.namespaces, rules: b.rules, calls: b.calls, files: b.files}
 	if l.path, err = syscall.BytePtrFromString(path); err != nil {
 		return 0, err
 	}
@@ -223,6 +224,11 @@ func (l *launch) fork() (pid int, errno unix.Errno) {
 	}
 	if l.rules >= 0 {
 		if _, _, errno = syscall.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(l.rules), 0, 0); errno != 0 {
+			goto failed
+		}
+	}
+	if l.calls != nil {
+		if _, _, errno = syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(l.calls)), 0, 0, 0); errno != 0 {
 			goto failed
 		}
 	}

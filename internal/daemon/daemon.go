@@ -256,6 +256,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	var tending sync.WaitGroup
 	tending.Go(func() { h.Tend(ctx, log) }) // ends with ctx
 	tending.Go(func() { h.Tell(ctx) })      // ends with ctx
+	tending.Go(func() { h.Follow(ctx) })    // ends with ctx
 	defer tending.Wait()
 	defer leave()
 

@@ -53,12 +53,14 @@ type Host struct {
 	started time.Time
 	meter   meter
 	notices notices
+	watch   *watch
 }
 
 // New makes a Host. It starts nothing.
 func New(o Options) *Host {
-	h := &Host{Options: o, started: time.Now(), notices: notices{wake: make(chan struct{}, 1)}}
+	h := &Host{Options: o, started: time.Now(), notices: notices{wake: make(chan struct{}, 1)}, watch: newWatch()}
 	o.Store.Retired = h.meter.retire
+	o.Store.OnChange(h.watch.stir)
 	h.Mail = h.newMail()
 	return h
 }

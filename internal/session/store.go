@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/conchsh/conch"
@@ -56,6 +57,9 @@ type Store struct {
 	// a keeper that is about to end.
 	Handovers, Deaths metrics.Counter
 	Retired           func(key string, st metrics.Stats)
+
+	// onChange is told that sessions or their keepers have come or gone.
+	onChange atomic.Pointer[func()]
 
 	home, exe string
 	log       *slog.Logger
@@ -125,6 +129,16 @@ func (st *Store) Close() error {
 	st.mu.Unlock()
 	st.wg.Wait()
 	return nil
+}
+
+// OnChange has f called whenever a session or a keeper has come or gone. It must not
+// block.
+func (st *Store) OnChange(f func()) { st.onChange.Store(&f) }
+
+func (st *Store) tellChange() {
+	if f := st.onChange.Load(); f != nil {
+		(*f)()
+	}
 }
 
 // Hold refuses, until it is called with false, to make new sessions: whoever
@@ -340,6 +354,7 @@ func (st *Store) freeID() string {
 
 // forget takes a session out of the open ones.
 func (st *Store) forget(s *Session) {
+	defer st.tellChange()
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	delete(st.open, name{s.spec.Agent, s.spec.Label})

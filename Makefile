@@ -8,8 +8,12 @@ export CGO_ENABLED = 0
 .DEFAULT_GOAL := build
 
 .PHONY: build
-build: ## build bin/conch
+build: page ## build bin/conch
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/conch ./cmd/conch
+
+.PHONY: page
+page: ## build the web page (web/), which goes into the binary; needs npm
+	@sh scripts/page.sh
 
 .PHONY: run
 run: build ## build, start it with its defaults, and give a short tour
@@ -50,7 +54,8 @@ lint: ## format, vet, static checks
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin bench-out
+	rm -rf bin bench-out web/node_modules web/artefacts
+	find internal/web/dist -type f ! -name README -delete
 
 .PHONY: help
 help: ## this list

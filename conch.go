@@ -209,6 +209,7 @@ type HistoryEntry struct {
 	StdoutBytes int64      `json:"stdout_bytes"`
 	StderrBytes int64      `json:"stderr_bytes"`
 	Interrupted bool       `json:"interrupted"`
+	Restarted   bool       `json:"restarted"` // the shell was replaced in the end
 	// Position is the place in the queue, from 1; 0 when not queued.
 	Position int `json:"position,omitempty"`
 }
@@ -228,11 +229,42 @@ type SessionInfo struct {
 	ID         string    `json:"id"`
 	Running    CommandID `json:"running,omitempty"`
 	Command    string    `json:"command,omitempty"` // what is running
-	TapeBytes  int64     `json:"tape_bytes"`
-	Processes  int       `json:"processes"` // running in the background
-	Attached   int       `json:"attached"`  // people who hold the prompt
-	Mail       int       `json:"mail"`      // messages in its inbox that nobody is done with
-	Sandbox    bool      `json:"sandbox"`
+	// LastCommand is what was run last and has ended, LastOutcome how: done (with
+	// status 0), failed, timed_out, interrupted or lost. Empty: not known.
+	LastCommand string `json:"last_command,omitempty"`
+	LastOutcome string `json:"last_outcome,omitempty"`
+	TapeBytes   int64  `json:"tape_bytes"`
+	Processes   int    `json:"processes"` // running in the background
+	Attached    int    `json:"attached"`  // people who hold the prompt
+	Mail        int    `json:"mail"`      // messages in its inbox that nobody is done with
+	Sandbox     bool   `json:"sandbox"`
+}
+
+// A SessionChange is what has changed in a session, with the session as it is now.
+type SessionChange struct {
+	Session SessionInfo `json:"session"`
+	// Commands and Processes are those that began or ended; of a command's text the
+	// first 1,000 bytes.
+	Commands  []HistoryEntry `json:"commands"`
+	Processes []Process      `json:"processes"`
+	// Queue is what waits now, the first 100 of it.
+	Queue []HistoryEntry `json:"queue"`
+	// Forgotten are processes that are not listed any more.
+	Forgotten []ProcessID `json:"forgotten"`
+	// Missed says that more has changed than is told here.
+	Missed bool `json:"missed"`
+}
+
+// Watching is the first event of a stream of all changes. A reader that went on
+// from an event and is not Resumed has missed something: it looks at everything anew.
+type Watching struct {
+	Resumed bool `json:"resumed"`
+}
+
+// SessionGone names a session that is not listed any more.
+type SessionGone struct {
+	Agent string `json:"agent"`
+	Label string `json:"label"`
 }
 
 // StatusInfo is what `status --json` prints.

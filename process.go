@@ -85,6 +85,8 @@ type Process struct {
 	// While it runs: as of now, of what is there.
 	CPUMS      float64 `json:"cpu_ms"`
 	PeakMemory int64   `json:"peak_memory_bytes"`
+	// Memory is what all of its processes have in memory now; 0 when it has ended.
+	Memory int64 `json:"memory_bytes"`
 	// Error says what could not be kept of it, such as output on a full disk.
 	Error string `json:"error,omitempty"`
 	// Notify is who is told of its end, NotifyLog what else they are told of.

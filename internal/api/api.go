@@ -58,6 +58,7 @@ func (s *server) handlers() map[string]http.HandlerFunc {
 	list := map[string]http.HandlerFunc{
 		"import": s.importLog, "openapi": s.openapi, "health": s.healthz, "metrics": s.metrics,
 		"mailEvents": s.mailEvents, "mailSnapshot": s.mailSnapshot, "presence": s.presence,
+		"watch":    s.watch,
 		"terminal": s.terminal("terminal"), "processTerminal": s.terminal("processTerminal"),
 	}
 	for name, f := range map[string]func(*http.Request) (any, error){
@@ -89,6 +90,7 @@ func (s *server) handlers() map[string]http.HandlerFunc {
 		"receipts":      s.receipts,
 		"thread":        s.thread,
 		"search":        s.search,
+		"messages":      s.messages,
 		"policy":        s.policy,
 		"setPolicy":     s.setPolicy,
 		"setPriority":   s.setPriority,

@@ -139,6 +139,14 @@ func (s *server) search(r *http.Request) (any, error) {
 	return s.h.Mail.Search(r.Context(), agent, r.URL.Query().Get("text"), int(route.Int(r, "limit")))
 }
 
+func (s *server) messages(r *http.Request) (any, error) {
+	agent, err := s.agent(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.h.Mail.Recent(r.Context(), agent, r.URL.Query().Get("before"), int(route.Int(r, "limit")))
+}
+
 func (s *server) responder(r *http.Request) (any, error) {
 	agent, err := s.agent(r)
 	if err != nil {
@@ -231,13 +239,20 @@ func (s *stream) write(text string) error {
 
 // event sends one; a seq of 0 has no id.
 func (s *stream) event(name string, seq int64, v any) error {
+	id := ""
+	if seq > 0 {
+		id = strconv.FormatInt(seq, 10)
+	}
+	return s.named(name, id, v)
+}
+
+func (s *stream) named(name, id string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	id := ""
-	if seq > 0 {
-		id = fmt.Sprintf("id: %d\n", seq)
+	if id != "" {
+		id = "id: " + id + "\n"
 	}
 	return s.write(fmt.Sprintf("%sevent: %s\ndata: %s\n\n", id, name, b))
 }

@@ -101,6 +101,7 @@ HistoryEntry.exit_code The status it ended with; null where there is none.
 HistoryEntry.signal The signal that ended the shell, where conch saw it.
 HistoryEntry.timed_out It was ended for its timeout.
 HistoryEntry.interrupted It was ended by an interrupt.
+HistoryEntry.restarted The shell was replaced in the end.
 HistoryEntry.started_at When it started; null while queued.
 HistoryEntry.ended_at When it ended.
 HistoryEntry.stdout_bytes What it wrote, late output included.
@@ -120,6 +121,8 @@ SessionInfo.keeper_pid Its keeper; 0: not running.
 SessionInfo.queue Commands that wait.
 SessionInfo.started_at When it was made.
 SessionInfo.last_active When something last happened in it.
+SessionInfo.last_command What was run last and has ended, the first 200 bytes of it.
+SessionInfo.last_outcome {"enum":["","done","failed","timed_out","interrupted","lost"]} How that ended; done is with status 0.
 SessionInfo.running The command that runs.
 SessionInfo.command What it runs, at most 200 bytes of it.
 SessionInfo.tape_bytes What its tape takes on disk.
@@ -187,6 +190,7 @@ Process.stdout_bytes How much it wrote.
 Process.stderr_bytes How much it wrote.
 Process.cpu_ms Processor time used.
 Process.peak_memory_bytes The most memory any one of its processes had; 0: not known.
+Process.memory_bytes What all of its processes have in memory now; 0 when it has ended.
 WaitRequest What to wait for: the first of it, or with none the end.
 WaitRequest.exit Its end.
 WaitRequest.log A regular expression (RE2), looked for in all that was written and then in what comes.

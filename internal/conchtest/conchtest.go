@@ -104,10 +104,15 @@ func replaceIn(t testing.TB, from, to, overlay string, edit []string) {
 // Main is for TestMain: it runs the tests and removes what was built.
 func Main(m *testing.M) {
 	code := m.Run()
+	Clean()
+	os.Exit(code)
+}
+
+// Clean removes what was built, for a TestMain that has more to do.
+func Clean() {
 	if build.dir != "" {
 		os.RemoveAll(build.dir)
 	}
-	os.Exit(code)
 }
 
 // A Home is a conch home and a directory to work in.

@@ -263,6 +263,7 @@ func Run(ctx context.Context, o Options) (err error) {
 			log.Error("relay", "err", err)
 		}
 	})
+	tending.Go(func() { h.Follow(ctx) }) // ends with ctx
 	defer tending.Wait()
 	defer leave()
 

@@ -68,6 +68,7 @@ type Exit struct {
 type Brief struct {
 	Code                              int // with Seen
 	Seen, TimedOut, Interrupted, Lost bool
+	Restarted                         bool
 	Signal                            *string
 	Used                              *Used
 	Error                             string
@@ -82,8 +83,23 @@ func (b *Brief) ExitCode() *int {
 	return &code
 }
 
+// Outcome says how a command ended, in a word.
+func (b *Brief) Outcome() string {
+	switch {
+	case b.Lost:
+		return "lost"
+	case b.TimedOut:
+		return "timed_out"
+	case b.Interrupted:
+		return "interrupted"
+	case b.Seen && b.Code == 0:
+		return "done"
+	}
+	return "failed"
+}
+
 func (ex *Exit) brief() *Brief {
-	b := &Brief{Signal: ex.Signal, TimedOut: ex.TimedOut, Interrupted: ex.Interrupted, Lost: ex.Lost, Used: ex.Used, Error: ex.Error}
+	b := &Brief{Signal: ex.Signal, TimedOut: ex.TimedOut, Interrupted: ex.Interrupted, Lost: ex.Lost, Restarted: ex.Shell.Restarted, Used: ex.Used, Error: ex.Error}
 	if ex.ExitCode != nil {
 		b.Code, b.Seen = *ex.ExitCode, true
 	}
@@ -111,6 +127,9 @@ type Entry struct {
 
 // An Index holds the commands and processes of one tape, oldest first.
 type Index struct {
+	// Touched, if set, is told the number of each that begins, ends or is dropped.
+	Touched func(n uint32)
+
 	id, label string
 	list      []*Entry // commands
 	procs     []*Entry // processes
@@ -192,7 +211,14 @@ func (x *Index) Open(n uint32, s Start, started time.Time, from, to tape.Cursor)
 		x.list = append(x.list, e)
 	}
 	x.byN[n] = e
+	x.touch(n)
 	return e
+}
+
+func (x *Index) touch(n uint32) {
+	if x.Touched != nil {
+		x.Touched(n)
+	}
 }
 
 // Close is Add for an Exit frame by somebody who knows what it says.
@@ -201,6 +227,7 @@ func (x *Index) Close(e *Entry, ex *Exit, ended time.Time, at, to tape.Cursor) {
 	if ex.Lost {
 		e.Status = conch.StatusLost
 	}
+	x.touch(e.N)
 }
 
 // Last is the highest command number seen.
@@ -255,6 +282,7 @@ func (x *Index) Drop(ns []uint32) {
 			return false
 		}
 		delete(x.byN, e.N)
+		x.touch(e.N)
 		return true
 	})
 }
@@ -273,7 +301,7 @@ func (x *Index) Describe(e *Entry, text func(*Entry) string) conch.HistoryEntry 
 	if e.Exit != nil {
 		ended := e.Ended
 		h.EndedAt = &ended
-		h.ExitCode, h.Signal, h.TimedOut, h.Interrupted = e.Exit.ExitCode(), e.Exit.Signal, e.Exit.TimedOut, e.Exit.Interrupted
+		h.ExitCode, h.Signal, h.TimedOut, h.Interrupted, h.Restarted = e.Exit.ExitCode(), e.Exit.Signal, e.Exit.TimedOut, e.Exit.Interrupted, e.Exit.Restarted
 	}
 	return h
 }

@@ -65,12 +65,14 @@ type Host struct {
 		how  string
 		err  error
 	}
+	watch *watch
 }
 
 // New makes a Host. It starts nothing.
 func New(o Options) *Host {
-	h := &Host{Options: o, started: time.Now(), notices: notices{wake: make(chan struct{}, 1)}}
+	h := &Host{Options: o, started: time.Now(), notices: notices{wake: make(chan struct{}, 1)}, watch: newWatch()}
 	o.Store.Retired = h.meter.retire
+	o.Store.OnChange(h.watch.stir)
 	h.Mail = h.newMail()
 	h.Relay = relay.New(relay.Options{Dir: filepath.Join(o.Home, "relay"), Log: o.Log})
 	h.responder = h.newResponder()

@@ -35,6 +35,7 @@ func (h *Host) newMail() *mail.Mail {
 			return labels
 		},
 		Running: h.running,
+		Changed: h.watch.stir,
 		Fenced:  func() { h.Leave() },
 	})
 }
@@ -95,19 +96,24 @@ func (h *Host) running(ctx context.Context, agent, label string) []string {
 	return list
 }
 
-// mailboxes adds to a list of shells who is present, and the sessions that
-// have mail or a presence and no shell.
-func (h *Host) mailboxes(ctx context.Context, list []conch.SessionInfo) []conch.SessionInfo {
+// boxes are the sessions as mail knows them.
+func (h *Host) boxes(ctx context.Context) []mail.Mailbox {
 	boxes, err := h.Mail.Mailboxes(ctx)
-	if err != nil {
-		if h.Log != nil {
-			h.Log.Warn("list mailboxes", "err", err)
-		}
-		return list
+	if err != nil && h.Log != nil {
+		h.Log.Warn("list mailboxes", "err", err)
+	}
+	return boxes
+}
+
+// join adds to a list of shells who is present, and the sessions that have mail or
+// a presence and no shell.
+func join(list []conch.SessionInfo, boxes []mail.Mailbox) []conch.SessionInfo {
+	at := make(map[[2]string]int, len(list))
+	for i, s := range list {
+		at[[2]string{s.Agent, s.Label}] = i
 	}
 	for _, b := range boxes {
-		i := slices.IndexFunc(list, func(s conch.SessionInfo) bool { return s.Agent == b.Agent && s.Label == b.Label })
-		if i >= 0 {
+		if i, ok := at[[2]string{b.Agent, b.Label}]; ok {
 			list[i].Live = list[i].Live || b.Live
 			list[i].Mail = b.Waiting
 			continue

@@ -28,5 +28,5 @@ func (h *Host) Sessions(ctx context.Context) []conch.SessionInfo {
 		})
 	}
 	wg.Wait()
-	return h.mailboxes(ctx, out)
+	return join(out, h.boxes(ctx))
 }

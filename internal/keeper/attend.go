@@ -111,6 +111,9 @@ func (k *Keeper) stir() {
 		k.kicked = k.polls
 		unix.Write(k.kickW, b[:])
 	}
+	if len(k.watchers) > 0 {
+		k.tellWatchers()
+	}
 }
 
 // changed takes note that what must be polled is not what is polled.

@@ -33,6 +33,7 @@ func (k *Keeper) handlers() map[string]http.HandlerFunc {
 		"log":            k.getLog,
 		"env":            k.getEnv,
 		"stats":          k.getStats,
+		"changes":        k.getChanges,
 		"command":        k.getCommand, "sessionCommand": k.getCommand,
 		"output": k.getOutput, "sessionOutput": k.getOutput,
 		"commandEvents": k.getCommandEvents, "sessionCommandEvents": k.getCommandEvents,
@@ -131,6 +132,17 @@ func (k *Keeper) info() conch.SessionInfo {
 	if c := k.running(); c != nil {
 		i.Running = c.id
 		i.Command = c.req.Command[:min(len(c.req.Command), 200)]
+	}
+	list := k.index.Entries()
+	for n := len(list) - 1; n >= 0; n-- {
+		if e := list[n]; e.Exit != nil {
+			i.LastCommand, i.LastOutcome = e.Text[:min(len(e.Text), 200)], e.Exit.Outcome()
+			if e.Long {
+				text := k.longText(e)
+				i.LastCommand = text[:min(len(text), 200)]
+			}
+			break
+		}
 	}
 	return i
 }

@@ -128,7 +128,7 @@ func backlog(l *net.UnixListener) []*net.UnixConn {
 
 // idle reports whether nothing of the session needs this process.
 func (k *Keeper) idle() bool {
-	if k.cur != nil || k.closing != nil || k.ckpt != nil || len(k.queue) > 0 || k.blocked || k.stopping != nil || k.clients.Load() > 0 || !k.controls.known() {
+	if k.cur != nil || k.closing != nil || k.ckpt != nil || len(k.queue) > 0 || k.blocked || k.stopping != nil || k.clients.Load() > int64(len(k.watchers)) || !k.controls.known() {
 		return false
 	}
 	if k.state != nil {

@@ -140,6 +140,9 @@ type Keeper struct {
 	slots      *slots    // nil: any number of sessions may run
 	idleAgain  time.Time // not idle before
 	releasing  bool      // being let go for idleness
+	watchers   []*watcher
+	sighted    sight  // what watchers were last woken for
+	touched    uint64 // commands and processes that began, ended or were dropped
 
 	controls controls
 	clients  atomic.Int64 // connections of clients
@@ -423,6 +426,7 @@ func (k *Keeper) openTape() error {
 	if k.index, err = history.Scan(r, k.spec.ID, k.spec.Label); err != nil {
 		k.log.Warn("tape", "err", err)
 	}
+	k.index.Touched = k.touch
 	for _, e := range k.index.Running() {
 		if err := k.append(history.LostExit(k.index, e)); err != nil {
 			return storageError(err)

@@ -272,7 +272,7 @@ func (k *Keeper) fork(p *process, prog shell.Program) (err error) {
 	attr := shell.Attributes(group)
 	attr.Setctty = p.tty != nil // its stdin is
 	mark := proc.MakeMark(k.mark, p.n)
-	_, p.floor = proc.Usage(os.Getpid())
+	_, p.floor, _ = proc.Usage(os.Getpid())
 	var pid int
 	k.onFirstThread(func() {
 		// A child has its parent's mark from its first instant; one put on
@@ -479,8 +479,9 @@ func (k *Keeper) describeLive(e *history.Entry, tree []proc.ID) conch.Process {
 	d.Processes = len(tree)
 	if e.Exit == nil {
 		for _, id := range tree {
-			cpu, peak := proc.Usage(id.PID)
+			cpu, peak, now := proc.Usage(id.PID)
 			d.CPUMS += float64(cpu) / 1e6
+			d.Memory += now
 			d.PeakMemory = max(d.PeakMemory, peak)
 		}
 	}

@@ -19,9 +19,6 @@ import (
 // others while they are being answered, and a record of every run that is on disk before
 // the run begins.
 
-// everyMail is the room of the bell that every write rings.
-const everyMail = "*"
-
 const (
 	// ResponderLabel is the session in whose name mail to an agent is answered.
 	ResponderLabel = "responder"
@@ -33,7 +30,7 @@ const (
 )
 
 // Changed gives a channel that is closed when mail next changes.
-func (m *Mail) Changed() <-chan struct{} { return m.bell.listen(everyMail) }
+func (m *Mail) Changed() <-chan struct{} { return m.bell.listen(everybody) }
 
 // A Question is a message that a responder may answer.
 type Question struct {

@@ -10,10 +10,14 @@ import (
 // eventBatch is how many events are read at a time.
 const eventBatch = 200
 
+// everybody is the bell's key for those who want to know of all mail: no agent's.
+const everybody = ""
+
 // Events calls emit with every step of an agent's mail after the event number
 // after, and then with each new one as it happens: new mail for a session, and
 // receipts of what it sent. With a label only that session's count, and the
-// mail it is told of is recorded as offered. after < 0 begins now. idle is
+// mail it is told of is recorded as offered. Without an agent it is every agent's,
+// each step once. after < 0 begins now. idle is
 // called when nothing happened for a while. It ends with ctx, or with an error
 // of emit or idle.
 //
@@ -25,8 +29,10 @@ func (m *Mail) Events(ctx context.Context, agent, label string, after int64, emi
 			return err
 		}
 		key += "/" + label
-	} else if err := m.knownAgent(agent); err != nil {
-		return err
+	} else if agent != "" {
+		if err := m.knownAgent(agent); err != nil {
+			return err
+		}
 	}
 	if after < 0 {
 		if err := m.read(ctx, func(s *step) (err error) {
@@ -86,7 +92,7 @@ func (s *step) events(agent, label string, after int64) ([]conch.MailEvent, int6
 	rows, err := s.tx.Query(`
 		SELECT r.n, r.status, r.at, r.reason, r.agent, r.label, m.id, m.from_agent, m.from_session, m.to_agent, m.to_session, m.in_reply_to, octet_length(m.text)
 		FROM receipts r JOIN messages m ON m.n = r.msg
-		WHERE r.n > ?1 AND ((r.agent = ?2 AND (?3 = '' OR r.label = ?3) AND r.status IN ('held', 'stored'))
+		WHERE r.n > ?1 AND (?2 = '' OR (r.agent = ?2 AND (?3 = '' OR r.label = ?3) AND r.status IN ('held', 'stored'))
 			OR (m.from_agent = ?2 AND (?3 = '' OR m.from_session = ?3)))
 		ORDER BY r.n LIMIT ?4`, after, agent, label, eventBatch)
 	if err != nil {
@@ -103,7 +109,7 @@ func (s *step) events(agent, label string, after int64) ([]conch.MailEvent, int6
 		}
 		e.At, e.Type = time.Unix(0, at).UTC(), "receipt"
 		arrived := e.Status == conch.ReceiptHeld || e.Status == conch.ReceiptStored
-		if arrived && about.agent == agent && (label == "" || about.label == label) {
+		if arrived && (agent == "" || about.agent == agent) && (label == "" || about.label == label) {
 			e.Type = "mail"
 		}
 		if about.label != "" {

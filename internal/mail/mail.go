@@ -86,6 +86,9 @@ type Options struct {
 	// Running gives the labels of an agent's shells that run a command now;
 	// with a label, only that one is looked at.
 	Running func(ctx context.Context, agent, label string) []string
+	// Changed, if set, is called when mail or who is present has changed. It must
+	// not block.
+	Changed func()
 	// Fenced is called when another daemon has taken the database over.
 	Fenced func()
 }
@@ -131,7 +134,10 @@ func New(o Options) *Mail {
 	if o.Clock.Wall == nil {
 		o.Clock = SystemClock()
 	}
-	m := &Mail{o: o, kick: make(chan struct{}, 1), began: time.Now()}
+	if o.Changed == nil {
+		o.Changed = func() {}
+	}
+	m := &Mail{o: o, here: presence{changed: o.Changed}, kick: make(chan struct{}, 1), began: time.Now()}
 	m.ctx, m.stop = context.WithCancelCause(context.Background())
 	return m
 }
@@ -264,9 +270,10 @@ func (m *Mail) write(ctx context.Context, running map[string]bool, f func(*step)
 		m.labels.Store(t, true)
 	}
 	if len(s.wake) > 0 {
-		s.wake[everyMail] = true
+		s.wake[everybody] = true
+		m.bell.ring(s.wake)
+		m.o.Changed()
 	}
-	m.bell.ring(s.wake)
 	return nil
 }
 

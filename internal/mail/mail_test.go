@@ -526,6 +526,40 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+func TestRecent(t *testing.T) {
+	o := newOffice(t)
+	o.away("me/a", "bob/x", "eve/z")
+	for _, text := range []string{"one", "two", "three"} {
+		o.send("me/a", "bob/x", text)
+		o.send("eve/z", "bob/x", "not mine")
+	}
+	var got []string
+	for before := ""; ; {
+		list, err := o.Recent(t.Context(), "me", before, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range list {
+			got = append(got, m.Text)
+			before = m.ID
+		}
+		if len(list) == 0 {
+			break
+		}
+	}
+	if want := []string{"three", "two", "one"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	// Another's message is no place to go on from.
+	theirs, err := o.Recent(t.Context(), "eve", "", 1)
+	if err != nil || len(theirs) != 1 {
+		t.Fatal(theirs, err)
+	}
+	if list, err := o.Recent(t.Context(), "me", theirs[0].ID, 0); err != nil || len(list) != 0 {
+		t.Error(list, err)
+	}
+}
+
 func TestEvents(t *testing.T) {
 	o := newOffice(t)
 	o.away("me/a", "bob/x")

@@ -15,6 +15,8 @@ import (
 // presence is who is there. It is in memory: a presence is a connection, and
 // ends with it or with the daemon.
 type presence struct {
+	changed func()
+
 	mu   sync.Mutex
 	next int64
 	by   map[target]map[int64]*holder
@@ -71,6 +73,7 @@ func (p *presence) add(h *holder, beside func(*holder) bool) bool {
 	p.next++
 	h.n = p.next
 	p.by[h.at][h.n] = h
+	p.changed()
 	return true
 }
 
@@ -134,6 +137,7 @@ func (p *presence) remove(h *holder) {
 		delete(p.by, h.at)
 	}
 	h.end()
+	p.changed()
 }
 
 // claimedBeside reports whether another process claims the label of h too.

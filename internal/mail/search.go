@@ -37,6 +37,30 @@ func (m *Mail) Search(ctx context.Context, agent, text string, limit int) ([]con
 		WHERE message_text MATCH ?1 AND (m.from_agent = ?2 OR m.to_agent = ?2) ORDER BY m.n DESC LIMIT ?3`, strings.Join(words, " "), agent, limit)
 }
 
+// Recent is an agent's own mail, sent and received, the newest first; with before, an
+// id of such a message, what is older than that.
+func (m *Mail) Recent(ctx context.Context, agent, before string, limit int) ([]conch.FoundMessage, error) {
+	if err := m.knownAgent(agent); err != nil {
+		return nil, err
+	}
+	if !m.Used() {
+		return []conch.FoundMessage{}, nil
+	}
+	if limit <= 0 || limit > maxFetch {
+		limit = 100
+	}
+	if before == "" {
+		return m.found(ctx, `SELECT `+foundColumns+` FROM messages m
+			WHERE (m.from_agent = ?1 OR m.to_agent = ?1) ORDER BY m.n DESC LIMIT ?2`, agent, limit)
+	}
+	if err := conch.CheckMessageID(before); err != nil {
+		return nil, err
+	}
+	return m.found(ctx, `SELECT `+foundColumns+` FROM messages m
+		WHERE (m.from_agent = ?1 OR m.to_agent = ?1) AND m.n < (SELECT min(n) FROM messages WHERE id = ?2 AND (from_agent = ?1 OR to_agent = ?1))
+		ORDER BY m.n DESC LIMIT ?3`, agent, before, limit)
+}
+
 // index brings the index of the text up to date, a part at a time, so that
 // others can write in between.
 func (m *Mail) index(ctx context.Context) error {

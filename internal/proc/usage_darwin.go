@@ -6,7 +6,7 @@ import "time"
 func CopyLimits(from, to int) {}
 
 // Usage is not told of a running process here.
-func Usage(pid int) (cpu time.Duration, peak int64) { return 0, 0 }
+func Usage(pid int) (cpu time.Duration, peak, now int64) { return 0, 0, 0 }
 
 // Listeners cannot be found here.
 func Listeners(pid, port int) (ids []ID, all bool) { return nil, false }

@@ -27,8 +27,9 @@ func CopyLimits(from, to int) {
 // architecture Go has.
 const clockTick = time.Second / 100
 
-// Usage is the processor time of a process so far and the most memory it had.
-func Usage(pid int) (cpu time.Duration, peak int64) {
+// Usage is the processor time of a process so far, the most memory it had, and what
+// it has now.
+func Usage(pid int) (cpu time.Duration, peak, now int64) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	var buf [1024]byte
 	if text, err := readProc(dir+"/stat", buf[:0]); err == nil {
@@ -43,14 +44,20 @@ func Usage(pid int) (cpu time.Duration, peak int64) {
 		}
 	}
 	if text, err := os.ReadFile(dir + "/status"); err == nil {
-		if _, line, ok := strings.Cut(string(text), "\nVmHWM:"); ok {
-			if f := strings.Fields(line); len(f) > 0 {
-				kb, _ := strconv.ParseInt(f[0], 10, 64)
-				peak = kb << 10
-			}
-		}
+		peak, now = kilobytes(string(text), "\nVmHWM:"), kilobytes(string(text), "\nVmRSS:")
 	}
-	return cpu, peak
+	return cpu, peak, now
+}
+
+// kilobytes reads a line of /proc/PID/status, in bytes.
+func kilobytes(text, name string) int64 {
+	_, line, _ := strings.Cut(text, name)
+	f := strings.Fields(line)
+	if len(f) == 0 {
+		return 0
+	}
+	kb, _ := strconv.ParseInt(f[0], 10, 64)
+	return kb << 10
 }
 
 // Listeners gives the processes that accept TCP connections on a port in the network of

@@ -90,11 +90,11 @@ func scoped(list []Route) []Route {
 
 func scopeOf(name string) Scope {
 	switch name {
-	case "health", "metrics", "openapi", "version", "status", "sessions", "processes", "session", "sessionProcesses", "history", "events", "tape", "log", "stats",
+	case "health", "metrics", "openapi", "version", "status", "sessions", "processes", "session", "sessionProcesses", "history", "events", "watch", "changes", "tape", "log", "stats",
 		"command", "sessionCommand", "output", "sessionOutput", "commandEvents", "sessionCommandEvents",
 		"process", "sessionProcess", "logs", "sessionLogs", "screen", "sessionScreen", "ownScreen", "cast", "sessionCast":
 		return ScopeRead
-	case "access", "whoami", "agents", "receipts", "thread", "search", "policy", "mailEvents", "responder", "relay":
+	case "access", "whoami", "agents", "receipts", "thread", "search", "messages", "policy", "mailEvents", "responder", "relay":
 		return ScopeRead | ScopeMail
 	case "new", "close", "exec", "interrupt", "reset", "run", "forget", "env", // an environment holds secrets
 		"stdin", "sessionStdin", "processStdin", "sessionProcessStdin", "signal", "sessionSignal", "keys", "sessionKeys", "resize", "sessionResize",

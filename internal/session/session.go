@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -308,6 +309,40 @@ func (s *Session) Wait(ctx context.Context, id conch.ProcessID, q conch.WaitRequ
 		err = s.send(ctx, l, http.MethodPost, "/processes/"+string(id)+"/wait", "application/json", body, &r)
 	}
 	return r, err
+}
+
+// Changes calls tell with the session as it is and then whenever it changes, until ctx
+// or the keeper ends. An error says that nothing was told.
+func (s *Session) Changes(ctx context.Context, tell func(conch.SessionChange)) error {
+	l := s.link.Load()
+	if l == nil {
+		return errAsleep
+	}
+	url := fmt.Sprintf("http://daemon.conch/v1/sessions/%s/%s/changes", s.spec.Agent, s.spec.Label)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set(route.ByDaemon, "1")
+	resp, err := l.client().Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return &statusError{resp.StatusCode}
+	}
+	for lines := bufio.NewReader(resp.Body); ; {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return nil
+		}
+		data, ok := bytes.CutPrefix(line, []byte("data: "))
+		var c conch.SessionChange
+		if ok && json.Unmarshal(data, &c) == nil {
+			tell(c)
+		}
+	}
 }
 
 // errAsleep is that a session has no keeper, and so nothing that runs.

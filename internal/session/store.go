@@ -58,6 +58,9 @@ type Store struct {
 	Handovers, Deaths metrics.Counter
 	Retired           func(key string, st metrics.Stats)
 
+	// onChange is told that sessions or their keepers have come or gone.
+	onChange atomic.Pointer[func()]
+
 	home, exe string
 	log       *slog.Logger
 	config    config.Config
@@ -130,6 +133,16 @@ func (st *Store) Close() error {
 	st.wg.Wait()
 	st.dismiss()
 	return nil
+}
+
+// OnChange has f called whenever a session or a keeper has come or gone. It must not
+// block.
+func (st *Store) OnChange(f func()) { st.onChange.Store(&f) }
+
+func (st *Store) tellChange() {
+	if f := st.onChange.Load(); f != nil {
+		(*f)()
+	}
 }
 
 // Hold refuses, until it is called with false, to make new sessions: whoever
@@ -350,6 +363,7 @@ func (st *Store) freeID() string {
 
 // forget takes a session out of the open ones.
 func (st *Store) forget(s *Session) {
+	defer st.tellChange()
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	delete(st.open, name{s.spec.Agent, s.spec.Label})

@@ -93,6 +93,7 @@ func (s *Session) settle(ctx context.Context) (*link, *Lock, error) {
 // tells at the keeper's death by closing the control connection.
 func (s *Session) watch(l *link) {
 	s.link.Store(l)
+	s.st.tellChange()
 	stop := context.AfterFunc(s.st.ctx, func() { l.ctl.Close() })
 	s.st.wg.Go(func() {
 		defer stop()
@@ -116,6 +117,7 @@ func (s *Session) lost(l *link) {
 	// At once: a request that comes now must wait for the sweep, not be handed
 	// to a dead keeper. But only this link; a new one may be there already.
 	s.link.CompareAndSwap(l, nil)
+	defer s.st.tellChange()
 	if err := s.acquire(context.Background()); err != nil {
 		if l.child != nil {
 			l.child.Release()

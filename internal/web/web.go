@@ -3,12 +3,15 @@
 //
 // Without a build (go build alone) it serves a page that says how to make one. A file
 // whose name holds a hash of its content is kept by browsers for ever, the rest is
-// asked for each time. A file with a compressed copy beside it (.gz) is sent so to
-// those who take that.
+// asked for each time. A file may be there in compressed form only (.gz), and is sent so
+// to those who take that.
 package web
 
 import (
+	"bytes"
+	"compress/gzip"
 	"embed"
+	"io"
 	"io/fs"
 	"mime"
 	"net/http"
@@ -53,6 +56,15 @@ func Files(dist fs.FS) http.Handler {
 			return
 		}
 		b, err := fs.ReadFile(dist, name)
+		packed := false
+		if err != nil {
+			if b, err = fs.ReadFile(dist, name+".gz"); err == nil {
+				w.Header().Set("Vary", "Accept-Encoding")
+				if packed = takesGzip(r.Header.Get("Accept-Encoding")); !packed {
+					b, err = unpack(b)
+				}
+			}
+		}
 		if err != nil && name == "index.html" {
 			b, err = []byte(unbuilt), nil
 		}
@@ -70,18 +82,22 @@ func Files(dist fs.FS) http.Handler {
 		if hashed(name) {
 			h.Set("Cache-Control", "public, max-age=31536000, immutable")
 		}
-		if packed, err := fs.ReadFile(dist, name+".gz"); err == nil {
-			h.Set("Vary", "Accept-Encoding")
-			if takesGzip(r.Header.Get("Accept-Encoding")) {
-				h.Set("Content-Encoding", "gzip")
-				b = packed
-			}
+		if packed {
+			h.Set("Content-Encoding", "gzip")
 		}
 		h.Set("Content-Length", strconv.Itoa(len(b)))
 		if r.Method == http.MethodGet {
 			w.Write(b)
 		}
 	})
+}
+
+func unpack(b []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
 }
 
 // hashed reports whether a name ends in a hash, as bundlers write it:

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"bytes"
+	"compress/gzip"
 	"io"
 	"net/http/httptest"
 	"strings"
@@ -9,10 +11,13 @@ import (
 )
 
 func TestFiles(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	z.Write([]byte("let x"))
+	z.Close()
 	h := Files(fstest.MapFS{
 		"index.html":                {Data: []byte("<p>")},
-		"app-5XKQ2W3N.js":           {Data: []byte("let x")},
-		"app-5XKQ2W3N.js.gz":        {Data: []byte("packed")},
+		"app-5XKQ2W3N.js.gz":        {Data: packed.Bytes()},
 		"assets/style-a1b2c3d4.css": {Data: []byte("p{}")},
 		"robots.txt":                {Data: []byte("no")},
 		".hidden":                   {Data: []byte("no")},
@@ -24,7 +29,7 @@ func TestFiles(t *testing.T) {
 	}{
 		{"GET", "/", "gzip", 200, "<p>", "text/html", "no-cache", ""},
 		{"GET", "/index.html", "", 200, "<p>", "text/html", "no-cache", ""},
-		{"GET", "/app-5XKQ2W3N.js", "br, gzip", 200, "packed", "text/javascript", "immutable", "gzip"},
+		{"GET", "/app-5XKQ2W3N.js", "br, gzip", 200, packed.String(), "text/javascript", "immutable", "gzip"},
 		{"GET", "/app-5XKQ2W3N.js", "gzip;q=0", 200, "let x", "text/javascript", "immutable", ""},
 		{"GET", "/app-5XKQ2W3N.js", "", 200, "let x", "text/javascript", "immutable", ""},
 		{"HEAD", "/assets/style-a1b2c3d4.css", "", 200, "", "text/css", "immutable", ""},

@@ -421,7 +421,9 @@ func TestSandboxAttach(t *testing.T) {
 	third := o.another("attach", "s")
 	third.prompt()
 	Kill(t, holder(h, "s"))
-	third.ended()
+	Until(t, Limit, "conch leaves", func() bool { // its last words tmux does not always show
+		return strings.TrimSpace(third.tmux("display", "-p", "-t", third.target(), "#{pane_dead}")) == "1"
+	})
 	h.Want("s", inside, "inside\n")
 	fourth := o.another("attach", "s")
 	fourth.line("echo ba''ck")

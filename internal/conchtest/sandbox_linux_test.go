@@ -421,7 +421,9 @@ func TestSandboxAttach(t *testing.T) {
 	third := o.another("attach", "s")
 	third.prompt()
 	Kill(t, holder(h, "s"))
-	third.ended()
+	Until(t, Limit, "conch leaves", func() bool { // its last words tmux does not always show
+		return strings.TrimSpace(third.tmux("display", "-p", "-t", third.target(), "#{pane_dead}")) == "1"
+	})
 	h.Want("s", inside, "inside\n")
 	fourth := o.another("attach", "s")
 	fourth.line("echo ba''ck")
@@ -470,6 +472,49 @@ func TestSandboxRefuses(t *testing.T) {
 	if h.Session("x").ID != "" {
 		t.Error("a session was made")
 	}
+}
+
+// A directory that has become a link since is not followed, nor is a home by another name.
+func TestSandboxLinks(t *testing.T) {
+	h := New(t)
+	root := filepath.Dir(h.Path)
+	dir, secret := filepath.Join(h.Work, "p"), filepath.Join(root, "s")
+	for _, d := range []string{dir, secret} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.OK("new", "s", "--sandbox", "--cwd", dir)
+	h.Want("s", "pwd", dir+"\n")
+	Kill(t, h.Session("s").KeeperPID)
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../../s", dir); err != nil {
+		t.Fatal(err)
+	}
+	o := h.Conch("exec", "-s", "s", "touch x")
+	if o.Status != 125 || !strings.Contains(o.Stderr, "symbolic links") {
+		t.Errorf("%v", o)
+	}
+	if ents, err := os.ReadDir(secret); err != nil || len(ents) > 0 {
+		t.Errorf("written to: %v, %v", ents, err)
+	}
+	h.OK("close", "s")
+	// The same home under another name.
+	h.OK("down", "--all")
+	alias := filepath.Join(root, "alias")
+	if err := os.Symlink("h", alias); err != nil {
+		t.Fatal(err)
+	}
+	other := h.With("CONCH_HOME=" + alias)
+	for i, kv := range other.Env {
+		if strings.HasPrefix(kv, "HOME=") {
+			other.Env[i] = "HOME=/nonexistent"
+		}
+	}
+	refused(t, "above the home behind a link", other.Conch("new", "x", "--sandbox", "--cwd", root), "conch's own files")
+	other.OK("down", "--all")
 }
 
 // Where the machine has no user namespaces, nothing is made without them.

@@ -36,8 +36,14 @@ func (k *Keeper) openBox() error {
 	if err != nil || !filepath.IsAbs(home) {
 		home = ""
 	}
+	hidden := []string{k.home, sock.MemoryPath(k.home)}
+	for _, dir := range hidden[:2] {
+		if real, err := filepath.EvalSymlinks(dir); err == nil && real != dir {
+			hidden = append(hidden, real)
+		}
+	}
 	k.box, err = sandbox.Start(sandbox.Config{
-		Work: k.spec.Cwd, Home: home, Run: k.runDir, Exe: exe, Hidden: []string{k.home, sock.MemoryPath(k.home)},
+		Work: k.spec.Cwd, Home: home, Run: k.runDir, Exe: exe, Hidden: hidden,
 		Read: k.spec.Sandbox.Allow, Network: k.spec.Sandbox.Network, Name: k.dir,
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"unsafe"
 
@@ -99,6 +100,7 @@ type builder struct {
 	Config
 	memory uint64   // device of what the box can write in memory
 	lids   []string // directories of ours on the way to a place
+	run    string   // where Run really is
 }
 
 // build makes the box's file system and network, and its Landlock rules.
@@ -195,6 +197,11 @@ func (c *builder) enter() error {
 // resolve finds, while the machine's root is still in place, the files to which links in
 // /etc lead that lie where a box has nothing.
 func (c *builder) resolve() (files []string, err error) {
+	if c.Run != "" {
+		if c.run, err = filepath.EvalSymlinks(c.Run); err != nil {
+			return nil, try("find "+c.Run, err)
+		}
+	}
 	if c.Network {
 		if p, err := filepath.EvalSymlinks("/etc/resolv.conf"); err == nil && !within(p, "/etc") {
 			files = append(files, p)
@@ -319,30 +326,54 @@ func (c *builder) showDevices() error {
 // showPlaces shows the work directory, the empty home, and what may be read besides.
 func (c *builder) showPlaces() error {
 	for _, p := range c.places() {
-		from := p.from
-		if from == "" {
-			from = old + p.path
-		}
-		fi, err := os.Lstat(from)
-		if err == nil && !fi.IsDir() && !fi.Mode().IsRegular() {
-			err = errors.New("it is no file or directory")
-		}
-		var attr uint64 = unix.MOUNT_ATTR_NODEV
-		if p.read {
-			attr |= unix.MOUNT_ATTR_RDONLY
-		}
-		if err == nil && fi.IsDir() {
-			if err = c.mkdir(p.path); err == nil {
-				err = bind(from, p.path, attr)
-			}
-		} else if err == nil {
-			err = c.showFile(p.path)
-		}
-		if err != nil {
+		if err := c.showPlace(p); err != nil {
 			return try("show "+p.path, err)
 		}
 	}
 	return nil
+}
+
+func (c *builder) showPlace(p place) error {
+	if p.from != "" {
+		if err := c.mkdir(p.path); err != nil {
+			return err
+		}
+		return bind(p.from, p.path, unix.MOUNT_ATTR_NODEV)
+	}
+	from, done, err := firm(p.path)
+	if err != nil {
+		return err
+	}
+	defer done()
+	fi, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	var attr uint64 = unix.MOUNT_ATTR_NODEV
+	if p.read {
+		attr |= unix.MOUNT_ATTR_RDONLY
+	}
+	switch {
+	case fi.IsDir():
+		if err := c.mkdir(p.path); err != nil {
+			return err
+		}
+		return bind(from, p.path, attr)
+	case fi.Mode().IsRegular() && p.read:
+		return c.showFile(p.path)
+	}
+	return errors.New("it is no file or directory")
+}
+
+// firm gives a name for what is at a path of the machine that stays with it. A path in
+// which there is a link is refused: there was none when the session was made, and what
+// another sandbox put there since must not decide what this one sees.
+func firm(path string) (name string, done func(), err error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, old+path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return "", nil, err
+	}
+	return "/proc/self/fd/" + strconv.Itoa(fd), func() { unix.Close(fd) }, nil
 }
 
 // mkdir makes a directory for a place, and those above it. The box must not be able to
@@ -374,10 +405,15 @@ func (c *builder) showFile(path string) error {
 	if err := c.mkdir(filepath.Dir(path)); err != nil {
 		return err
 	}
+	from, done, err := firm(path)
+	if err != nil {
+		return err
+	}
+	defer done()
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		return err
 	}
-	return bind(old+path, path, unix.MOUNT_ATTR_RDONLY)
+	return bind(from, path, unix.MOUNT_ATTR_RDONLY)
 }
 
 // hide covers conch's own directories, should they lie in something that is shown.
@@ -407,11 +443,11 @@ func (c *builder) showRun() error {
 		if err := c.mkdir(c.Run); err != nil {
 			return try("show "+c.Run, err)
 		}
-		if err := bind(old+c.Run, c.Run, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC); err != nil {
+		if err := bind(old+c.run, c.Run, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC); err != nil {
 			return try("show "+c.Run, err)
 		}
 		out := c.Run + "/" + Out
-		if err := bind(old+out, out, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC); err != nil {
+		if err := bind(old+c.run+"/"+Out, out, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC); err != nil {
 			return try("show "+out, err)
 		}
 	}

@@ -152,16 +152,11 @@ func (s *step) uploaded(ids []string) (list []conch.Attachment, err error) {
 	return list, nil
 }
 
-// attach gives a message its files. Those that leave the home get a key each.
-func (s *step) attach(n int64, files []conch.Attachment, sealed bool) error {
+// attach gives a message its files.
+func (s *step) attach(n int64, files []conch.Attachment) error {
 	for _, f := range files {
-		key := []byte{}
-		if sealed {
-			key = make([]byte, 32)
-			rand.Read(key) // never fails
-		}
-		if _, err := s.tx.Exec(`INSERT INTO attachments(msg, i, id, name, size, sha256, key, state, error) VALUES (?, ?, ?, ?, ?, ?, ?, 'here', '')`,
-			n, f.N, f.ID, f.Name, f.Size, f.SHA256, key); err != nil {
+		if _, err := s.tx.Exec(`INSERT INTO attachments(msg, i, id, name, size, sha256, key, state, error) VALUES (?, ?, ?, ?, ?, ?, x'', 'here', '')`,
+			n, f.N, f.ID, f.Name, f.Size, f.SHA256); err != nil {
 			return err
 		}
 		if _, err := s.tx.Exec(`DELETE FROM uploads WHERE id = ?`, f.ID); err != nil {
@@ -201,6 +196,12 @@ func (s *step) attached(n int64) (list []conch.Attachment, keys [][]byte, err er
 		list, keys = append(list, a), append(keys, key)
 	}
 	return list, keys, rows.Err()
+}
+
+// SetKey records what opens a file of a message that is about to leave the home.
+func (s *step) SetKey(n int64, i int, key []byte) error {
+	_, err := s.tx.Exec(`UPDATE attachments SET key = ? WHERE msg = ? AND i = ?`, key, n, i)
+	return err
 }
 
 // An Away file is one that a message came with and that is not here yet.

@@ -71,7 +71,7 @@ func (s *step) acceptRemote(r conch.SendRequest, to target, sum []byte, files []
 	if err != nil {
 		return none, err
 	}
-	if err := s.attach(n, files, true); err != nil {
+	if err := s.attach(n, files); err != nil {
 		return none, err
 	}
 	reason, err := s.m.o.Carry(s, n, to.agent)

@@ -158,7 +158,7 @@ func (s *step) accept(r conch.SendRequest, to target) (conch.SentMessage, error)
 	if err != nil {
 		return none, err
 	}
-	if err := s.attach(n, files, false); err != nil {
+	if err := s.attach(n, files); err != nil {
 		return none, err
 	}
 	if err := s.receipt(n, conch.ReceiptQueued, "", target{}); err != nil {

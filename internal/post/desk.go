@@ -248,7 +248,7 @@ func (d *desk) seal(t *talk, r *row, parcel *mail.Parcel) error {
 			return err
 		}
 	case kindReceipt:
-		h.Kind, body = seal.Receipt, r.body
+		h.Kind, h.Lane, body = seal.Receipt, laneReports, r.body
 	}
 	if r.sealed, err = t.c.Seal(h, body); err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"math/bits"
 	mathrand "math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
 
@@ -89,7 +88,7 @@ func (l *line) account(ctx context.Context) error {
 				}
 			}
 		case restored:
-			return l.retire(s)
+			return l.retire(s, 0)
 		default:
 			return nil
 		}
@@ -112,13 +111,13 @@ func (l *line) account(ctx context.Context) error {
 
 // retire takes new keys in place of ones that may have been used by another copy
 // of this store, and has everything sealed again that has no report.
-func (l *line) retire(s *mail.Step) error {
+func (l *line) retire(s *mail.Step, after seal.Epoch) error {
 	d := l.desk(s)
 	a, err := d.account()
 	if err != nil {
 		return err
 	}
-	if err := a.Retire(time.Unix(0, s.Wall())); err != nil {
+	if err := a.Retire(time.Unix(0, s.Wall()), after); err != nil {
 		return err
 	}
 	if err := a.Refill(0); err != nil {
@@ -188,7 +187,7 @@ func (l *line) enrol(ctx context.Context) error {
 	l.mu.Lock()
 	moved := l.relay != "" && l.relay != link.Relay
 	l.mu.Unlock()
-	if err := l.claim(ctx, moved); err != nil {
+	if err := l.claim(ctx, link, moved); err != nil {
 		return err
 	}
 	left, err := l.wire.Count(ctx)
@@ -256,10 +255,8 @@ func (l *line) putKeys(ctx context.Context, a *seal.Account) error {
 		return err
 	}
 	var out []relay.OneTimeKey
-	var ids []uint32
 	for _, k := range keys {
-		out = append(out, relay.OneTimeKey{ID: a.Epoch().String() + "-" + strconv.FormatUint(uint64(k.ID()), 10), Data: k.Encode()})
-		ids = append(ids, k.ID())
+		out = append(out, relay.OneTimeKey{ID: k.ID(), Data: k.Encode()})
 	}
 	if _, err := l.wire.PutOneTimeKeys(ctx, out); err != nil {
 		return err
@@ -271,7 +268,7 @@ func (l *line) putKeys(ctx context.Context, a *seal.Account) error {
 		if err != nil || now.Epoch() != a.Epoch() {
 			return err
 		}
-		now.MarkPublished(ids)
+		now.MarkPublished(keys)
 		d.changed = true
 		return d.save()
 	})
@@ -287,7 +284,7 @@ func (l *line) again(ctx context.Context) error {
 
 // claim says to the relay that this daemon is the agent's, and finds out whether
 // the store is behind what the relay has seen of it.
-func (l *line) claim(ctx context.Context, moved bool) error {
+func (l *line) claim(ctx context.Context, link relay.Link, moved bool) error {
 	l.mu.Lock()
 	claimed := l.store != "" && !moved
 	l.mu.Unlock()
@@ -319,7 +316,7 @@ func (l *line) claim(ctx context.Context, moved bool) error {
 	mark := relay.Mark{Store: newStore(), Generation: next + 1}
 	err = l.p.o.Mail.Update(ctx, nil, func(s *mail.Step) error {
 		if behind {
-			if err := l.retire(s); err != nil {
+			if err := l.retire(s, seal.Epoch(link.Bundle)); err != nil {
 				return err
 			}
 		}

@@ -79,7 +79,7 @@ type Wire interface {
 	Link() relay.Link
 	Close()
 	Publish(ctx context.Context, to, id string, data []byte, ttl time.Duration) (duplicate bool, err error)
-	Consume(ctx context.Context, take func(ctx context.Context, batch []relay.Message) (taken int, err error)) error
+	Consume(ctx context.Context, take relay.Taker) error
 	PutBundle(ctx context.Context, serial uint64, bundle []byte) error
 	PutOneTimeKeys(ctx context.Context, keys []relay.OneTimeKey) (count int, err error)
 	DropOneTimeKeys(ctx context.Context) error

@@ -139,6 +139,9 @@ func (d *desk) open(in letter) error {
 	if h.Kind == seal.Receipt {
 		lane = laneReports
 	}
+	if int(h.Lane) != lane {
+		return d.l.aside(d.s, h.From, h.ID, h.Attempt, false, "its number is of another lane", in.m.Data)
+	}
 	// A header proves nothing yet; whoever it names is at most told again what
 	// became of its own message.
 	before, err := d.came(h, lane)

@@ -59,6 +59,7 @@ func (s *server) handlers() map[string]http.HandlerFunc {
 		"import": s.importLog, "openapi": s.openapi, "health": s.healthz, "metrics": s.metrics,
 		"mailEvents": s.mailEvents, "mailSnapshot": s.mailSnapshot, "presence": s.presence,
 		"terminal": s.terminal("terminal"), "processTerminal": s.terminal("processTerminal"),
+		"upload": s.uploadFile, "attachment": s.attachment,
 	}
 	for name, f := range map[string]func(*http.Request) (any, error){
 		"version":       s.version,
@@ -108,6 +109,16 @@ func (s *server) handlers() map[string]http.HandlerFunc {
 		"relayJoin":     s.relayJoin,
 		"relayLeave":    s.relayLeave,
 		"relayRemove":   s.relayRemove,
+
+		"contacts":         s.contacts,
+		"addContact":       s.contact(s.addContact),
+		"acceptContact":    s.contact(s.acceptContact),
+		"blockContact":     s.contact(s.blockContact),
+		"verifyContact":    s.contact(s.verifyContact),
+		"resetContact":     s.contact(s.resetContact),
+		"contactAuthority": s.contact(s.contactAuthority),
+		"quarantine":       s.quarantine,
+		"clearQuarantine":  s.clearQuarantine,
 	} {
 		list[name] = answer(f)
 	}

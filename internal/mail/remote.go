@@ -15,7 +15,7 @@ import (
 // of this home's agents does.
 
 // IsAddress reports whether a name is an address: no agent's name is as long.
-func IsAddress(name string) bool { return len(name) > 32 && addressRE.MatchString(name) }
+func IsAddress(name string) bool { return isAddress(name) }
 
 // A Step is one transaction of mail's, for what joins it with its own.
 type Step = step
@@ -186,7 +186,7 @@ type Report struct {
 // Told takes a report about a message that an agent sent to a peer. One of an
 // unknown message, or one that is known already, changes nothing.
 func (s *step) Told(agent, peer, id string, r Report) error {
-	if rank[r.Status] < rank[conch.ReceiptSent] || (r.Label != "" && conch.CheckLabel(r.Label) != nil) {
+	if rank(r.Status) < rank(conch.ReceiptSent) || (r.Label != "" && conch.CheckLabel(r.Label) != nil) {
 		return nil
 	}
 	n, err := s.Sent(agent, peer, id)
@@ -280,7 +280,7 @@ func (s *step) expireAway(n int64) (away bool, err error) {
 	if err := s.tx.Row(`SELECT to_agent, status FROM messages WHERE n = ?`, n).Scan(&to, &status); err != nil || !IsAddress(to) {
 		return false, err
 	}
-	if rank[status] <= rank[conch.ReceiptSent] {
+	if rank(status) <= rank(conch.ReceiptSent) {
 		if err := s.note(n, conch.ReceiptExpired, "no word that it was taken came in time", target{}); err != nil {
 			return true, err
 		}

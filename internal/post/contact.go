@@ -619,6 +619,17 @@ func (p *Post) Quarantine(ctx context.Context, agent string) ([]conch.Quarantine
 	return list, err
 }
 
+// ClearQuarantine throws an agent's quarantined letters away.
+func (p *Post) ClearQuarantine(ctx context.Context, agent string) error {
+	if !p.o.Mail.Used() {
+		return nil
+	}
+	return p.o.Mail.Update(ctx, nil, func(s *mail.Step) error {
+		_, err := s.Tx().Exec(`DELETE FROM quarantine WHERE agent = ?`, agent)
+		return err
+	})
+}
+
 // Summary is for the doctor: how many letters are in quarantine, how many
 // contacts wait for a person.
 func (p *Post) Summary(ctx context.Context) (quarantined, asked, held int, err error) {

@@ -10,10 +10,10 @@ import (
 	"github.com/conchsh/conch"
 )
 
-// Contacts lists the agent's contacts in other homes, those who wait for an
+// Contacts lists the contacts of a session's agent in other homes, those who wait for an
 // answer first.
-func (c *Client) Contacts(ctx context.Context) ([]conch.Contact, error) {
-	agent, _, err := c.Resolve("")
+func (c *Client) Contacts(ctx context.Context, session string) ([]conch.Contact, error) {
+	agent, _, err := c.Resolve(session)
 	if err != nil {
 		return nil, err
 	}
@@ -24,35 +24,35 @@ func (c *Client) Contacts(ctx context.Context) ([]conch.Contact, error) {
 
 // AddContact asks an agent to be a contact: r.Peer is its address, r.Name ours for
 // it, r.Text what it is told.
-func (c *Client) AddContact(ctx context.Context, r conch.ContactRequest) (*conch.Contact, error) {
-	return c.contact(ctx, "add", r)
+func (c *Client) AddContact(ctx context.Context, session string, r conch.ContactRequest) (*conch.Contact, error) {
+	return c.contact(ctx, session, "add", r)
 }
 
 // AcceptContact lets a contact in: one that asked, one that was blocked, or one
 // whose keys changed. The daemon takes it from a process at a terminal only.
-func (c *Client) AcceptContact(ctx context.Context, r conch.ContactRequest) (*conch.Contact, error) {
-	return c.contact(ctx, "accept", r)
+func (c *Client) AcceptContact(ctx context.Context, session string, r conch.ContactRequest) (*conch.Contact, error) {
+	return c.contact(ctx, session, "accept", r)
 }
 
 // BlockContact keeps an agent out, and tells it.
-func (c *Client) BlockContact(ctx context.Context, peer string) (*conch.Contact, error) {
-	return c.contact(ctx, "block", conch.ContactRequest{Peer: peer})
+func (c *Client) BlockContact(ctx context.Context, session, peer string) (*conch.Contact, error) {
+	return c.contact(ctx, session, "block", conch.ContactRequest{Peer: peer})
 }
 
 // ResetContact begins new ratchets with a contact.
-func (c *Client) ResetContact(ctx context.Context, peer string) (*conch.Contact, error) {
-	return c.contact(ctx, "reset", conch.ContactRequest{Peer: peer})
+func (c *Client) ResetContact(ctx context.Context, session, peer string) (*conch.Contact, error) {
+	return c.contact(ctx, session, "reset", conch.ContactRequest{Peer: peer})
 }
 
 // SetAuthority says what a contact's word counts for. To raise it the daemon
 // wants a process at a terminal.
-func (c *Client) SetAuthority(ctx context.Context, peer string, a conch.Authority) (*conch.Contact, error) {
-	return c.contact(ctx, "authority", conch.ContactRequest{Peer: peer, Authority: a})
+func (c *Client) SetAuthority(ctx context.Context, session, peer string, a conch.Authority) (*conch.Contact, error) {
+	return c.contact(ctx, session, "authority", conch.ContactRequest{Peer: peer, Authority: a})
 }
 
-func (c *Client) contact(ctx context.Context, verb string, r conch.ContactRequest) (*conch.Contact, error) {
+func (c *Client) contact(ctx context.Context, session, verb string, r conch.ContactRequest) (*conch.Contact, error) {
 	var out conch.Contact
-	if err := c.onContact(ctx, verb, r, &out); err != nil {
+	if err := c.onContact(ctx, session, verb, r, &out); err != nil {
 		return nil, err
 	}
 	return &out, nil
@@ -60,16 +60,16 @@ func (c *Client) contact(ctx context.Context, verb string, r conch.ContactReques
 
 // VerifyContact gives the safety number of the agent and a contact. confirm notes
 // that a person compared it, for which the daemon wants a process at a terminal.
-func (c *Client) VerifyContact(ctx context.Context, peer string, confirm bool) (*conch.ContactSafety, error) {
+func (c *Client) VerifyContact(ctx context.Context, session, peer string, confirm bool) (*conch.ContactSafety, error) {
 	var out conch.ContactSafety
-	if err := c.onContact(ctx, "verify", conch.ContactRequest{Peer: peer, Confirm: confirm}, &out); err != nil {
+	if err := c.onContact(ctx, session, "verify", conch.ContactRequest{Peer: peer, Confirm: confirm}, &out); err != nil {
 		return nil, err
 	}
 	return &out, nil
 }
 
-func (c *Client) onContact(ctx context.Context, verb string, r conch.ContactRequest, v any) (err error) {
-	if r.Agent, _, err = c.Resolve(""); err != nil {
+func (c *Client) onContact(ctx context.Context, session, verb string, r conch.ContactRequest, v any) (err error) {
+	if r.Agent, _, err = c.Resolve(session); err != nil {
 		return err
 	}
 	return c.json(ctx, call{method: http.MethodPost, url: daemonURL("/contacts/"+verb, nil), body: r}, v)

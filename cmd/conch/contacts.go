@@ -39,7 +39,7 @@ these want a terminal, and refuse in a session of conch's.`,
 }
 
 func (a *app) listContacts(cmd *cobra.Command, asJSON bool) error {
-	list, err := a.client(client.Options{}).Contacts(cmd.Context())
+	list, err := a.client(client.Options{}).Contacts(cmd.Context(), "")
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func newContactsAdd(a *app) *cobra.Command {
 		Args:  words("NAME", "ADDRESS"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.Name, r.Peer = args[0], args[1]
-			c, err := a.client(client.Options{}).AddContact(cmd.Context(), r)
+			c, err := a.client(client.Options{}).AddContact(cmd.Context(), "", r)
 			if err != nil {
 				return err
 			}
@@ -133,9 +133,9 @@ person can do this, at a terminal.`,
 			}
 			r.Peer, r.Authority = args[0], conch.Authority(authority)
 			cl := a.client(client.Options{})
-			c, err := cl.AcceptContact(cmd.Context(), r)
+			c, err := cl.AcceptContact(cmd.Context(), "", r)
 			if err == nil && r.Name != "" {
-				c, err = cl.AddContact(cmd.Context(), conch.ContactRequest{Peer: c.Address, Name: r.Name})
+				c, err = cl.AddContact(cmd.Context(), "", conch.ContactRequest{Peer: c.Address, Name: r.Name})
 			}
 			if err != nil {
 				return err
@@ -156,7 +156,7 @@ func newContactsBlock(a *app) *cobra.Command {
 		Short: "Keep an agent out, and tell it",
 		Args:  words("PEER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client(client.Options{}).BlockContact(cmd.Context(), args[0])
+			c, err := a.client(client.Options{}).BlockContact(cmd.Context(), "", args[0])
 			if err != nil {
 				return err
 			}
@@ -182,7 +182,7 @@ and only a person at a terminal can.`,
 					return err
 				}
 			}
-			v, err := a.client(client.Options{}).VerifyContact(cmd.Context(), args[0], confirm)
+			v, err := a.client(client.Options{}).VerifyContact(cmd.Context(), "", args[0], confirm)
 			if err != nil {
 				return err
 			}
@@ -208,7 +208,7 @@ func newContactsReset(a *app) *cobra.Command {
 		Short: "Begin new ratchets with a contact, when nothing gets through any more",
 		Args:  words("PEER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client(client.Options{}).ResetContact(cmd.Context(), args[0])
+			c, err := a.client(client.Options{}).ResetContact(cmd.Context(), "", args[0])
 			if err != nil {
 				return err
 			}
@@ -229,7 +229,7 @@ answers. act: it may ask for work to be done. Whoever shows its messages says so
 them. To raise it is for a person, at a terminal.`,
 		Args: words("PEER", "AUTHORITY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client(client.Options{}).SetAuthority(cmd.Context(), args[0], conch.Authority(args[1]))
+			c, err := a.client(client.Options{}).SetAuthority(cmd.Context(), "", args[0], conch.Authority(args[1]))
 			if err != nil {
 				return err
 			}

@@ -74,10 +74,10 @@ func (h *Host) mailAgentNames() []string { return mailAgents{h}.Names() }
 
 // StartPost opens the way to other homes, if there is one.
 func (h *Host) StartPost(ctx context.Context) {
-	if err := h.Relay.Start(ctx); err != nil && h.Log != nil {
+	h.Relay.OnChange(h.Post.Start)
+	if err := h.Relay.Start(ctx); err != nil && ctx.Err() == nil && h.Log != nil {
 		h.Log.Error("start the relay", "err", err)
 	}
-	h.Relay.OnChange(h.Post.Start)
 	h.Post.Start()
 	if ctx.Err() == nil && len(h.Post.Lines()) == len(h.mailAgentNames()) {
 		os.Remove(filepath.Join(h.Home, RestoredFile)) // every agent has new keys

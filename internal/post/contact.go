@@ -101,7 +101,7 @@ func (d *desk) stated(in letter) error {
 	}
 	opened, err := a.OpenStatement(in.l, t.c.Device(), time.Unix(0, d.s.Wall()))
 	if err != nil {
-		return d.l.aside(d.s, in.m.From, h.ID, h.Attempt, false, err.Error(), in.m.Data)
+		return d.l.aside(d.s, in.m.From, h, false, err.Error(), in.m.Data)
 	}
 	res, err := d.s.Tx().Exec(`INSERT INTO statements(agent, peer, id, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`, d.l.agent, h.From, h.ID, d.s.Now())
 	if err != nil {
@@ -117,17 +117,17 @@ func (d *desk) stated(in letter) error {
 	case seal.RetryKind:
 		r, err := seal.ParseRetry(opened.Body)
 		if err != nil {
-			return d.l.aside(d.s, h.From, h.ID, 0, false, err.Error(), in.m.Data)
+			return d.l.aside(d.s, h.From, h, false, err.Error(), in.m.Data)
 		}
 		return d.retried(h.From, r)
 	case seal.Contact:
 		var w wireContact
 		if err := json.Unmarshal(opened.Body, &w); err != nil {
-			return d.l.aside(d.s, h.From, h.ID, 0, false, "a contact's statement that cannot be read", in.m.Data)
+			return d.l.aside(d.s, h.From, h, false, "a contact's statement that cannot be read", in.m.Data)
 		}
 		return d.contacted(t, opened.Device, w)
 	}
-	return d.l.aside(d.s, h.From, h.ID, 0, false, "a statement that this conch does not know", in.m.Data)
+	return d.l.aside(d.s, h.From, h, false, "a statement that this conch does not know", in.m.Data)
 }
 
 // contacted is the whole table of what a peer's statement does.

@@ -47,6 +47,7 @@ type line struct {
 	store    string // this run, as the relay knows it; "": not yet
 	mark     int64  // its generation
 	marked   time.Time
+	unmarked bool // more was sealed since
 	senders  map[string]*sender
 }
 
@@ -141,9 +142,11 @@ func (l *line) retire(s *mail.Step, after seal.Epoch) error {
 func (l *line) run() {
 	ctx := l.p.ctx
 	defer l.wire.Close()
+	defer l.last()
 	reading := false
-	tick := time.NewTicker(keysEvery)
+	tick, marks := time.NewTicker(keysEvery), time.NewTicker(markEvery)
 	defer tick.Stop()
+	defer marks.Stop()
 	wait := backoff{}
 	for {
 		var again <-chan time.Time
@@ -168,14 +171,41 @@ func (l *line) run() {
 				l.sendAll(ctx)
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-l.woken:
-		case <-tick.C:
-		case <-again:
+		for looking := true; looking; {
+			looking = false
+			select {
+			case <-ctx.Done():
+				return
+			case <-l.woken:
+			case <-tick.C:
+			case <-again:
+			case <-marks.C:
+				looking = true
+				l.keepMark(ctx)
+			}
 		}
 	}
+}
+
+// keepMark moves the relay's mark, if more was sealed since it was moved.
+func (l *line) keepMark(ctx context.Context) {
+	l.mu.Lock()
+	due := l.unmarked && l.fenced == nil && l.enrolled
+	l.mu.Unlock()
+	if !due || !l.wire.Link().Connected {
+		return
+	}
+	if err := l.remark(ctx); err != nil && ctx.Err() == nil {
+		l.p.o.Log.Warn("mark", "agent", l.agent, "err", err)
+	}
+}
+
+// last moves the mark when the line is closed, so that whoever opens the store
+// next, or a copy of it from before, can tell.
+func (l *line) last() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	l.keepMark(ctx)
 }
 
 // enrol claims the agent at the relay and publishes its keys, new ones if they
@@ -373,7 +403,7 @@ func (l *line) remark(ctx context.Context) error {
 		return err
 	}
 	l.mu.Lock()
-	m.Store, m.Generation = l.store, uint64(l.mark)
+	m.Store, m.Generation, l.unmarked = l.store, uint64(l.mark), false
 	l.mu.Unlock()
 	if _, err := l.wire.Mark(ctx, m); err != nil {
 		return l.fence(err)

@@ -26,6 +26,7 @@ type home struct {
 	post  *Post
 	relay *relay.Relay
 	log   *slog.Logger
+	clock mail.Clock
 
 	mu   sync.Mutex
 	wrap func(Wire) Wire // for a relay that misbehaves
@@ -39,7 +40,7 @@ func (n names) Names() []string                         { return n.keys.Names() 
 func (n names) ByAddress(address string) (string, bool) { return n.keys.ByAddress(address) }
 
 func limits() Limits {
-	return Limits{Rate: 100_000, Bytes: 1 << 30, Requests: 10, Resend: 300 * time.Millisecond, Patience: time.Hour, HoldBack: 5 * time.Second}
+	return Limits{Rate: 100_000, Bytes: 1 << 30, Requests: 10, Resend: 20 * time.Millisecond, Patience: time.Hour, HoldBack: time.Minute}
 }
 
 // newHome makes a home with the agent me. It is opened by open.
@@ -72,11 +73,8 @@ func (h *home) address() string {
 func (h *home) open() {
 	h.t.Helper()
 	h.relay = relay.New(relay.Options{Dir: filepath.Join(h.dir, "relay"), Log: h.log})
-	if err := h.relay.Start(h.t.Context()); err != nil {
-		h.t.Fatal(err)
-	}
 	h.mail = mail.New(mail.Options{
-		Path: filepath.Join(h.dir, "conch.db"), Agents: names{h.keys}, Log: h.log, Files: filepath.Join(h.dir, "files"),
+		Path: filepath.Join(h.dir, "conch.db"), Agents: names{h.keys}, Log: h.log, Clock: h.clock, Files: filepath.Join(h.dir, "files"),
 		Ready:   func(ctx context.Context, agent, address string) error { return h.post.Ready(ctx, agent, address) },
 		Carry:   func(s *mail.Step, n int64, address string) (string, error) { return h.post.Carry(s, n, address) },
 		Carried: func(agent, address string) { h.post.Carried(agent, address) },
@@ -101,7 +99,12 @@ func (h *home) open() {
 			return w, nil
 		},
 	})
+	// The session main exists from here on.
+	if _, err := h.mail.Peek(h.t.Context(), "me", "main", 0, 1); err != nil {
+		h.t.Fatal(err)
+	}
 	h.relay.OnChange(h.post.Start)
+	go func(r *relay.Relay) { r.Start(h.t.Context()) }(h.relay) // ends with the test, at the latest
 	h.post.Start()
 	h.t.Cleanup(h.close)
 }
@@ -162,7 +165,7 @@ func (h *home) enrolled() {
 
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(25 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not so: %s", what)
 		}

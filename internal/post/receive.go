@@ -63,7 +63,7 @@ func (l *line) take(ctx context.Context, batch []relay.Message) (int, error) {
 			}
 			l.p.o.Log.Error("a letter that cannot be taken", "agent", l.agent, "err", err)
 			if err := l.p.o.Mail.Update(ctx, nil, func(s *mail.Step) error {
-				return l.aside(s, m.From, "", 0, false, "conch failed: "+err.Error(), m.Data)
+				return l.aside(s, m.From, seal.Header{}, false, "conch failed: "+err.Error(), m.Data)
 			}); err != nil {
 				return i, err
 			}
@@ -129,7 +129,7 @@ func (l *line) file(ctx context.Context, batch []relay.Message) error {
 // letter is dealt with.
 func (d *desk) open(in letter) error {
 	if in.err != nil {
-		return d.l.aside(d.s, in.m.From, "", 0, false, in.err.Error(), in.m.Data)
+		return d.l.aside(d.s, in.m.From, seal.Header{}, false, in.err.Error(), in.m.Data)
 	}
 	h := in.l.Header
 	if in.l.Statement {
@@ -140,7 +140,7 @@ func (d *desk) open(in letter) error {
 		lane = laneReports
 	}
 	if int(h.Lane) != lane {
-		return d.l.aside(d.s, h.From, h.ID, h.Attempt, false, "its number is of another lane", in.m.Data)
+		return d.l.aside(d.s, h.From, h, false, "its number is of another lane", in.m.Data)
 	}
 	// A header proves nothing yet; whoever it names is at most told again what
 	// became of its own message.
@@ -176,7 +176,9 @@ func (d *desk) open(in letter) error {
 	if before && h.Kind != seal.Mail {
 		return nil
 	}
-	if _, err := d.s.Tx().Exec(`DELETE FROM quarantine WHERE agent = ? AND peer = ? AND id = ?`, d.l.agent, h.From, h.ID); err != nil {
+	// It has come after all. Reports are said again in others.
+	if _, err := d.s.Tx().Exec(`DELETE FROM quarantine WHERE agent = ?1 AND peer = ?2 AND (id = ?3 OR lane = ?4 AND lane = ?5)`,
+		d.l.agent, h.From, h.ID, lane, laneReports); err != nil {
 		return err
 	}
 	switch h.Kind {
@@ -193,7 +195,7 @@ func (d *desk) open(in letter) error {
 		}
 		return d.arrive(t, h, opened.Body)
 	}
-	return d.l.aside(d.s, h.From, h.ID, h.Attempt, false, "of a kind that this conch does not know: "+h.Kind.String(), in.m.Data)
+	return d.l.aside(d.s, h.From, h, false, "of a kind that this conch does not know: "+h.Kind.String(), in.m.Data)
 }
 
 // came reports whether a number has come before.
@@ -266,20 +268,20 @@ func (d *desk) unread(in letter, t *talk, cause error) error {
 			return err
 		}
 	}
-	return d.l.aside(d.s, h.From, h.ID, h.Attempt, ok, cause.Error(), in.m.Data)
+	return d.l.aside(d.s, h.From, h, ok, cause.Error(), in.m.Data)
 }
 
 // aside puts a letter into quarantine.
-func (l *line) aside(s *mail.Step, peer, id string, attempt uint16, asked bool, reason string, data []byte) error {
+func (l *line) aside(s *mail.Step, peer string, h seal.Header, asked bool, reason string, data []byte) error {
 	at := int64(0)
 	if asked {
 		at = s.Now()
 	}
-	if _, err := s.Tx().Exec(`INSERT INTO quarantine(agent, peer, id, reason, attempt, asked, data, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		l.agent, peer, id, reason, int64(attempt), at, data, s.Wall()); err != nil {
+	if _, err := s.Tx().Exec(`INSERT INTO quarantine(agent, peer, id, lane, reason, attempt, asked, data, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		l.agent, peer, h.ID, int64(h.Lane), reason, int64(h.Attempt), at, data, s.Wall()); err != nil {
 		return err
 	}
-	l.p.o.Log.Warn("a letter went to quarantine", "agent", l.agent, "from", peer, "id", id, "reason", reason)
+	l.p.o.Log.Warn("a letter went to quarantine", "agent", l.agent, "from", peer, "id", h.ID, "reason", reason)
 	res, err := s.Tx().Exec(`DELETE FROM quarantine WHERE agent = ?1 AND n <= (SELECT n FROM quarantine WHERE agent = ?1 ORDER BY n DESC LIMIT 1 OFFSET ?2)`, l.agent, maxQuarantine)
 	if err != nil {
 		return err

@@ -376,6 +376,9 @@ func (l *line) published(ctx context.Context, peer string, out []row) error {
 	if len(out) == 0 {
 		return nil
 	}
+	l.mu.Lock()
+	l.unmarked = true
+	l.mu.Unlock()
 	return l.p.o.Mail.Update(ctx, nil, func(s *mail.Step) error {
 		for _, r := range out {
 			switch r.kind {

@@ -280,6 +280,7 @@ CREATE TABLE quarantine (
 	agent   TEXT NOT NULL,
 	peer    TEXT NOT NULL,
 	id      TEXT NOT NULL,
+	lane    INTEGER NOT NULL,
 	reason  TEXT NOT NULL,
 	attempt INTEGER NOT NULL,
 	asked   INTEGER NOT NULL,             -- mail's clock: when it was asked for again; 0: not

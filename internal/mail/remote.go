@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/conchsh/conch"
@@ -40,6 +41,8 @@ type Parcel struct {
 	Role                string
 	Policy              conch.Policy
 	Auto                bool
+	Hops                int
+	Chain               []string
 	SentAt              time.Time
 	ExpiresAt           time.Time // zero: never
 	Attachments         []conch.Attachment
@@ -49,13 +52,14 @@ type Parcel struct {
 // Parcel reads an accepted message again.
 func (s *step) Parcel(n int64) (p Parcel, err error) {
 	var sent, expires int64
+	var chain string
 	p.N = n
-	err = s.tx.Row(`SELECT from_agent, from_session, to_agent, to_session, id, text, in_reply_to, role, policy, auto, sent_at, abs(expires) FROM messages WHERE n = ?`, n).
-		Scan(&p.Agent, &p.Session, &p.Address, &p.Label, &p.ID, &p.Text, &p.InReplyTo, &p.Role, &p.Policy, &p.Auto, &sent, &expires)
+	err = s.tx.Row(`SELECT from_agent, from_session, to_agent, to_session, id, text, in_reply_to, role, policy, auto, hops, chain, sent_at, abs(expires) FROM messages WHERE n = ?`, n).
+		Scan(&p.Agent, &p.Session, &p.Address, &p.Label, &p.ID, &p.Text, &p.InReplyTo, &p.Role, &p.Policy, &p.Auto, &p.Hops, &chain, &sent, &expires)
 	if err != nil {
 		return p, err
 	}
-	p.SentAt = time.Unix(0, sent)
+	p.SentAt, p.Chain = time.Unix(0, sent), strings.Fields(chain)
 	if expires > 0 {
 		p.ExpiresAt = time.Unix(0, s.wall+expires-s.now)
 	}
@@ -102,6 +106,8 @@ type Inbound struct {
 	Role                string
 	Policy              conch.Policy
 	Auto                bool
+	Hops                int
+	Chain               []string
 	SentAt              time.Time
 	ExpiresMS           int64 // from now; 0: never
 	Attachments         []conch.Attachment
@@ -117,7 +123,10 @@ func (s *step) Receive(in Inbound) (status conch.Receipt, reason string, known b
 	}
 	r := conch.SendRequest{
 		Agent: in.From, Session: in.FromSession, Text: in.Text, ID: in.ID, InReplyTo: in.InReplyTo, Role: in.Role,
-		ExpiresMS: in.ExpiresMS, Policy: in.Policy, Auto: in.Auto,
+		ExpiresMS: in.ExpiresMS, Policy: in.Policy, Auto: in.Auto, Hops: in.Hops, Chain: in.Chain,
+	}
+	if err := checkChain(&r); err != nil {
+		return conch.ReceiptRefused, err.Error(), false, nil
 	}
 	to := target{in.Agent, in.ToSession}
 	d, open, err := s.routed(r, to)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/frame"
 )
 
 type contactsIn struct {
@@ -62,10 +63,10 @@ func contacts(ctx context.Context, c *call, in contactsIn) (reply, error) {
 			return reply{}, err
 		}
 		return reply{contactList{[]conch.Contact{v.Contact}, v.Number}, fmt.Sprintf("%ssafety number %s\nTo compare it with the other side is for people: ask your user to run: conch contacts verify %s\n",
-			contactLine(v.Contact), v.Number, oneLine(in.Peer, 64))}, nil
+			contactLine(v.Contact), v.Number, frame.OneLine(in.Peer, 64))}, nil
 	case "accept", "authority", "trust", "unblock":
 		verb := map[string]string{"accept": "accept " + in.Peer, "trust": "accept " + in.Peer, "unblock": "accept " + in.Peer, "authority": "authority " + in.Peer + " inform|ask|act"}[in.Action]
-		return reply{}, conch.Errorf(conch.NotHuman, "%s is for a person to decide", in.Action).Hint("ask your user to run, in a terminal of their own: conch contacts %s", oneLine(verb, 100))
+		return reply{}, conch.Errorf(conch.NotHuman, "%s is for a person to decide", in.Action).Hint("ask your user to run, in a terminal of their own: conch contacts %s", frame.OneLine(verb, 100))
 	}
 	return reply{}, conch.Errorf(conch.InvalidRequest, "there is no action %.40q", in.Action).Hint("ls, request, block, verify, reset; accept and authority are for your user")
 }
@@ -76,7 +77,7 @@ func contactLine(c conch.Contact) string {
 	if c.Name != "" {
 		name = c.Name + " (" + c.Address + ")"
 	}
-	line := fmt.Sprintf("%s: %s · authority %s", oneLine(name, 120), c.State, c.Authority)
+	line := fmt.Sprintf("%s: %s · authority %s", frame.OneLine(name, 120), c.State, c.Authority)
 	if c.Verified {
 		line += " · verified"
 	}
@@ -84,12 +85,12 @@ func contactLine(c conch.Contact) string {
 		line += fmt.Sprintf(" · %s to it wait", messages(c.Pending))
 	}
 	if c.Held != "" {
-		line += " · its mail is held: " + oneLine(c.Held, 200) + "; your user decides: conch contacts accept " + c.Address
+		line += " · its mail is held: " + frame.OneLine(c.Held, 200) + "; your user decides: conch contacts accept " + c.Address
 	}
 	if c.State == conch.ContactAsked {
 		line += " · your user decides: conch contacts accept " + c.Address
 		if c.Text != "" {
-			line += fmt.Sprintf(" · it says %q", oneLine(c.Text, 300))
+			line += fmt.Sprintf(" · it says %q", frame.OneLine(c.Text, 300))
 		}
 	}
 	return line + "\n"

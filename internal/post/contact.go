@@ -619,6 +619,23 @@ func (p *Post) Quarantine(ctx context.Context, agent string) ([]conch.Quarantine
 	return list, err
 }
 
+// Authority is what a peer's word counts for. Of who is no contact it is the least.
+func (p *Post) Authority(ctx context.Context, agent, peer string) conch.Authority {
+	out := conch.AuthorityInform
+	err := p.o.Mail.View(ctx, func(s *mail.Step) error {
+		c, err := contactOf(s, agent, peer)
+		if c != nil && c.State == conch.ContactAccepted && c.Held == "" {
+			out = c.Authority
+		}
+		return err
+	})
+	if err != nil {
+		p.o.Log.Warn("look up a contact", "agent", agent, "err", err)
+		return conch.AuthorityInform
+	}
+	return out
+}
+
 // ClearQuarantine throws an agent's quarantined letters away.
 func (p *Post) ClearQuarantine(ctx context.Context, agent string) error {
 	if !p.o.Mail.Used() {

@@ -304,7 +304,7 @@ func encodeMail(p *mail.Parcel, address string, floor int64) ([]byte, error) {
 		return nil, err
 	}
 	body, err := envelope.Message{
-		Text: p.Text, ID: p.ID, FromSession: p.Session, ToSession: p.Label, InReplyTo: p.InReplyTo, Role: p.Role, Auto: p.Auto,
+		Text: p.Text, ID: p.ID, FromSession: p.Session, ToSession: p.Label, InReplyTo: p.InReplyTo, Role: p.Role, Auto: p.Auto, Hops: p.Hops, Chain: p.Chain,
 		Address: address, Conch: extra,
 	}.Encode(p.SentAt)
 	return []byte(body), err

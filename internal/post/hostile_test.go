@@ -396,7 +396,9 @@ func TestARestoredStore(t *testing.T) {
 		other.talk(who, 4)
 		// What has no report is sent again, and a store that was put back has
 		// forgotten that it had it.
-		until(t, "all is reported on", func() bool { return other.count(`SELECT count(*) FROM outbox`) == 0 && who.count(`SELECT count(*) FROM outbox`) == 0 })
+		until(t, "all is reported on", func() bool {
+			return other.count(`SELECT count(*) FROM outbox`) == 0 && who.count(`SELECT count(*) FROM outbox`) == 0
+		})
 		who.close()
 		who.restore("conch.db.then")
 		who.open()

@@ -523,6 +523,8 @@ func (d *desk) look(t *talk, h seal.Header, body []byte) (in *mail.Inbound, refu
 		return nil, "the session that it names is no label", nil
 	case to != h.ToLabel:
 		return nil, "its letter and its body name different sessions", nil
+	case b.Text == "":
+		return nil, "it has no text", nil
 	case len(b.Text) > conch.MaxText:
 		return nil, fmt.Sprintf("its text has %d bytes, more than the limit of %d", len(b.Text), conch.MaxText), nil
 	case conch.CheckMessageID(h.ID) != nil:
@@ -534,7 +536,7 @@ func (d *desk) look(t *talk, h seal.Header, body []byte) (in *mail.Inbound, refu
 	}
 	in = &mail.Inbound{
 		Agent: d.l.agent, From: h.From, FromSession: h.FromLabel, ToSession: to, ID: h.ID, Text: b.Text, Role: envelope.RoleAgent,
-		Policy: x.Policy, Auto: b.Auto, SentAt: h.Created,
+		Policy: x.Policy, Auto: b.Auto, Hops: b.Hops, Chain: b.Chain, SentAt: h.Created,
 	}
 	if b.FromSession != nil && *b.FromSession != h.FromLabel {
 		return nil, "its letter and its body are of different sessions", nil

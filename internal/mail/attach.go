@@ -73,6 +73,10 @@ func (m *Mail) FilePath(id string) string { return filepath.Join(m.o.Files, id) 
 
 // Upload keeps a file for a message that is about to be sent.
 func (m *Mail) Upload(ctx context.Context, name string, r io.Reader) (a conch.Attachment, err error) {
+	// Opening sweeps files that no message has, which this is until it is recorded.
+	if _, err := m.store(ctx); err != nil {
+		return a, err
+	}
 	a = conch.Attachment{ID: NewFileID(), Name: FileName(name), Here: true}
 	if a.Size, a.SHA256, err = m.KeepFile(a.ID, r); err != nil {
 		return conch.Attachment{}, err

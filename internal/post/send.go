@@ -134,11 +134,10 @@ func (l *line) publish(ctx context.Context, peer string) (next time.Duration, er
 				continue // it waits for something else
 			}
 			fault.Point("post.before-publish")
-			again, e := l.wire.Publish(ctx, peer, fmt.Sprintf("%s-%d", seal.Digest(r.sealed), r.published), r.sealed, 0)
-			if e == nil && again && r.published == 0 {
-				l.p.o.Log.Warn("the relay says that it had this letter before it was published", "agent", l.agent, "peer", peer)
-			}
-			if err = e; err != nil {
+			// The same id each time until it is written down that the relay has it; then
+			// another, or the relay would take it for the same and keep nothing. Whether it
+			// says that it had it before is no proof that it has: a report is.
+			if _, err = l.wire.Publish(ctx, peer, fmt.Sprintf("%s-%d", seal.Digest(r.sealed), r.published), r.sealed, 0); err != nil {
 				break
 			}
 			fault.Point("post.published")

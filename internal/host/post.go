@@ -18,12 +18,12 @@ import (
 	"github.com/conchsh/conch/internal/relay"
 )
 
-// RestoredFile is what a restore leaves in the home: the mail's keys may have been
-// used since the backup, and must not be used again.
-const RestoredFile = "restored"
+// restoredFile is what a restore (internal/backup) leaves in the home: the mail's
+// keys may have been used since the backup, and must not be used again.
+const restoredFile = "restored"
 
 func (h *Host) newPost() *post.Post {
-	restored := restoredOnce{path: filepath.Join(h.Home, RestoredFile)}
+	restored := restoredOnce{path: filepath.Join(h.Home, restoredFile)}
 	return post.New(post.Options{
 		Mail:   h.Mail,
 		Active: h.Relay.Active,
@@ -80,7 +80,7 @@ func (h *Host) StartPost(ctx context.Context) {
 	}
 	h.Post.Start()
 	if ctx.Err() == nil && len(h.Post.Lines()) == len(h.mailAgentNames()) {
-		os.Remove(filepath.Join(h.Home, RestoredFile)) // every agent has new keys
+		os.Remove(filepath.Join(h.Home, restoredFile)) // every agent has new keys
 	}
 }
 

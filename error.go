@@ -60,6 +60,9 @@ const (
 	MessageNotFound  Kind = "message_not_found"
 	MessageConflict  Kind = "message_conflict"
 	MessageRefused   Kind = "message_refused"
+	NotAContact      Kind = "not_a_contact"
+	ContactNotFound  Kind = "contact_not_found"
+	NotHuman         Kind = "human_needed"
 	NotOwner         Kind = "not_owner"
 	StoreDamaged     Kind = "store_damaged"
 	Unauthorized     Kind = "unauthorized"
@@ -85,7 +88,7 @@ func Kinds() []Kind {
 		LimitReached, CommandTimeout, QueueTimeout,
 		QueueFull, StdinClosed, OutputGone, StorageFull, HomeUnusable, AlreadyRunning, VersionMismatch, Damaged, Unresponsive, InvalidConfig,
 		NotRunning, PermissionDenied, Unsupported, ShellFailed, LabelNotFound, MessageNotFound, MessageConflict,
-		MessageRefused, NotOwner, StoreDamaged, Unauthorized, TokenNotFound, RelayUnreachable, RelayRefused, InvalidInvite, MailboxNotFound,
+		MessageRefused, NotAContact, ContactNotFound, NotHuman, NotOwner, StoreDamaged, Unauthorized, TokenNotFound, RelayUnreachable, RelayRefused, InvalidInvite, MailboxNotFound,
 		MailboxFull, QuotaReached, GenerationStale, BlobNotFound, Internal,
 	}
 }
@@ -145,7 +148,7 @@ func (k Kind) HTTPStatus() int {
 	case UnsupportedMedia:
 		return http.StatusUnsupportedMediaType
 	case SessionNotFound, CommandNotFound, ProcessNotFound, AgentNotFound, RouteNotFound, LabelNotFound, MessageNotFound,
-		MailboxNotFound, BlobNotFound, TokenNotFound:
+		MailboxNotFound, BlobNotFound, ContactNotFound, TokenNotFound:
 		return http.StatusNotFound
 	case SessionBusy, LabelTaken, NameTaken, StdinClosed, ProcessEnded, NoTerminal, AlreadyRunning, AgentExists, MessageConflict, NotOwner, GenerationStale:
 		return http.StatusConflict
@@ -157,7 +160,7 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusTooManyRequests
 	case Unauthorized:
 		return http.StatusUnauthorized
-	case PermissionDenied, AgentLocked, WrongPassphrase, MessageRefused, RelayRefused:
+	case PermissionDenied, AgentLocked, WrongPassphrase, MessageRefused, RelayRefused, NotAContact, NotHuman:
 		return http.StatusForbidden
 	case VersionMismatch:
 		return http.StatusUpgradeRequired

@@ -65,7 +65,7 @@ type Receipt string
 
 const (
 	ReceiptQueued  Receipt = "queued"
-	ReceiptSent    Receipt = "sent"
+	ReceiptSent    Receipt = "sent"    // on the relay
 	ReceiptHeld    Receipt = "held"    // stored, its session away
 	ReceiptStored  Receipt = "stored"  // in the inbox of a session that was live
 	ReceiptOffered Receipt = "offered" // pushed to a session
@@ -94,6 +94,8 @@ type SendRequest struct {
 	// them filled in.
 	Hops  int      `json:"hops,omitempty"`
 	Chain []string `json:"chain,omitempty"`
+	// Attachments are ids of files that were uploaded before.
+	Attachments []string `json:"attachments,omitempty"`
 }
 
 // ReplyRequest answers a message of the session's inbox. Agent and Session are
@@ -190,6 +192,13 @@ type InboxEntry struct {
 	// LeasedUntil is set in what `--peek` shows.
 	LeasedUntil *time.Time `json:"leased_until,omitempty"`
 	Thread      string     `json:"thread"`
+	// Contact is our name for a sender of another home, whose address From is;
+	// Verified says that it is an agent of this home or that its keys were
+	// compared, Authority what its word counts for.
+	Contact     string       `json:"contact"`
+	Verified    bool         `json:"verified"`
+	Authority   Authority    `json:"authority"`
+	Attachments []Attachment `json:"attachments"`
 }
 
 // Receipts is all that became of a message.

@@ -74,7 +74,126 @@ func (r *run) mail(ctx context.Context) error {
 	row.Bar = ratioAtMost(2)
 	r.add(row)
 	r.add(latency("mail-read", "the same, until a waiting reader has it, leased", read, fsyncWords, fsync, time.Microsecond))
-	return r.mailRate(ctx, h, text, fsync)
+	if err := r.mailRate(ctx, h, text, fsync); err != nil {
+		return err
+	}
+	return r.mailAway(ctx, text, fsync)
+}
+
+// mailAway is messages to an agent of another home, through a relay that is the
+// first home's daemon: accepted and on disk here, on the relay's disk, and then in the
+// inbox and on disk there.
+func (r *run) mailAway(ctx context.Context, text string, fsync *subject) error {
+	here, there := r.newHome("mail-here"), r.newHome("mail-there")
+	for _, h := range []*home{here, there} {
+		if _, err := h.c.Start(ctx); err != nil {
+			return err
+		}
+		if _, err := h.c.Peek(ctx, conch.DefaultLabel, 1); err != nil {
+			return err
+		}
+	}
+	if _, err := here.c.RelayListen(ctx, "127.0.0.1:0"); err != nil {
+		return err
+	}
+	invite, err := here.c.RelayInvite(ctx, time.Minute)
+	if err != nil {
+		return err
+	}
+	if _, err := there.c.RelayJoin(ctx, invite.Invite, ""); err != nil {
+		return err
+	}
+	to, err := befriend(ctx, here, there)
+	if err != nil {
+		return err
+	}
+	p, err := there.c.Present(ctx, conch.PresenceRequest{Agent: conch.DefaultAgent, Label: conch.DefaultLabel})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	// Events tell when a message is in the inbox there, and it is on disk then.
+	stored := make(chan string, 16)
+	listen, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { // ends with stop
+		ended <- there.c.MailEvents(listen, conch.DefaultAgent, "", -1, func(e conch.MailEvent) error {
+			if e.Type == "mail" && e.Status == conch.ReceiptStored {
+				stored <- e.ID
+			}
+			return nil
+		})
+	}()
+	defer func() { stop(); <-ended }()
+	away := timed(pick(r.Quick, 2, 20), func(ctx context.Context) error {
+		id := conch.NewMessageID()
+		if _, err := here.c.Send(ctx, conch.DefaultLabel, conch.SendRequest{To: to, Text: text, ID: id}); err != nil {
+			return err
+		}
+		for {
+			select {
+			case got := <-stored:
+				if got == id {
+					return nil
+				}
+			case err := <-ended:
+				ended <- err
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	sync := &subject{per: pick(r.Quick, 2, 20), once: fsync.once}
+	if err := interleave(ctx, pick(r.Quick, 1, 12), nil, sync, away); err != nil {
+		return err
+	}
+	row := latency("mail-away", "message to an agent of another home through the relay, 1 KiB, on disk at both ends", away, fsyncWords, sync, time.Microsecond)
+	row.Bar = ratioAtMost(6)
+	r.add(row)
+	return nil
+}
+
+// befriend makes the agents of two homes contacts: both ask, so nobody has to
+// accept. It gives where to write to.
+func befriend(ctx context.Context, a, b *home) (to string, err error) {
+	var who [2]string
+	for i, h := range []*home{a, b} {
+		w, err := h.c.WhoAmI(ctx, "")
+		if err != nil {
+			return "", err
+		}
+		who[i] = w.Address
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for i, h := range []*home{a, b} {
+		for {
+			_, err := h.c.AddContact(ctx, "", conch.ContactRequest{Peer: who[1-i], Name: "other"})
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) || ctx.Err() != nil {
+				return "", err
+			}
+			time.Sleep(10 * time.Millisecond) // until the other's keys are at the relay
+		}
+	}
+	for _, h := range []*home{a, b} {
+		for {
+			list, err := h.c.Contacts(ctx, "")
+			if err != nil {
+				return "", err
+			}
+			if len(list) == 1 && list[0].State == conch.ContactAccepted {
+				break
+			}
+			if time.Now().After(deadline) {
+				return "", fmt.Errorf("the homes are no contacts after 30 s")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	return who[1] + "/" + conch.DefaultLabel, nil
 }
 
 // mailRate is messages a second of many senders at once.

@@ -71,6 +71,9 @@ them. --peek shows all, leased ones too, and leases nothing.`,
 // that no line of it can be taken for one of ours.
 func printEntry(w io.Writer, e conch.InboxEntry) error {
 	from := e.From
+	if e.Contact != "" {
+		from = e.Contact
+	}
 	if e.FromSession != nil {
 		from += "/" + *e.FromSession
 	}
@@ -90,6 +93,13 @@ func printEntry(w io.Writer, e conch.InboxEntry) error {
 	if e.LeasedUntil != nil {
 		notes = append(notes, "leased until "+clock(*e.LeasedUntil))
 	}
+	if e.Authority != conch.AuthorityOwn {
+		word := "not verified"
+		if e.Verified {
+			word = "verified"
+		}
+		notes = append(notes, "of another home, "+word+", authority "+string(e.Authority))
+	}
 	head := fmt.Sprintf("%s from %s at %s", e.ID, from, clock(e.SentAt))
 	if len(notes) > 0 {
 		head += " (" + strings.Join(notes, ", ") + ")"
@@ -98,6 +108,13 @@ func printEntry(w io.Writer, e conch.InboxEntry) error {
 	b.WriteString(harmless(head) + "\n")
 	for line := range strings.Lines(e.Text) {
 		b.WriteString("| " + strings.Map(calm, strings.TrimSuffix(line, "\n")) + "\n")
+	}
+	for _, f := range e.Attachments {
+		how := ""
+		if !f.Here {
+			how = ", not here yet"
+		}
+		b.WriteString(harmless(fmt.Sprintf("+ attachment %d: %s, %s%s", f.N, f.Name, size(f.Size), how)) + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return written(err)

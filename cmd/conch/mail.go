@@ -18,7 +18,7 @@ func newReceipts(a *app) *cobra.Command {
 		Use:     "receipts ID [-s LABEL] [--json]",
 		GroupID: groupMail,
 		Short:   "Say what became of a message",
-		Long: `List what happened to a message: queued, held (its session is away), stored (in the
+		Long: `List what happened to a message: queued, sent (on the relay, to another home), held (its session is away), stored (in the
 inbox), offered (pushed), seen (fetched), done (acknowledged or answered), or refused,
 expired, failed with the reason. A message to several sessions is as far as the one
 that is least far.`,
@@ -51,11 +51,11 @@ func newMail(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "mail",
 		GroupID: groupMail,
-		Short:   "Search mail, read threads, say who gets what",
+		Short:   "Search mail, read threads, save attachments, say who gets what",
 		Args:    noVerb,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newMailSearch(a), newMailThread(a), newMailPolicy(a), newMailPriority(a))
+	cmd.AddCommand(newMailSearch(a), newMailThread(a), newMailPolicy(a), newMailPriority(a), newMailSave(a), newMailQuarantine(a))
 	return cmd
 }
 

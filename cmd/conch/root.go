@@ -85,7 +85,7 @@ Exit status: the command's own; 124 timed out; 125 conch itself failed;
 	root.AddCommand(
 		newExec(a), newInterrupt(a), newHistory(a), newOutput(a),
 		newRun(a), newPs(a), newLogs(a), newWait(a), newKill(a), newStdin(a), newScreen(a), newKeys(a),
-		newSend(a), newInbox(a), newAck(a), newReply(a), newAsk(a), newAwait(a), newReceipts(a), newMail(a), newRelay(a), newResponder(a),
+		newSend(a), newInbox(a), newAck(a), newReply(a), newAsk(a), newAwait(a), newReceipts(a), newMail(a), newContacts(a), newRelay(a), newResponder(a),
 		newNew(a), newSessions(a), newReset(a), newClose(a), newAttach(a), newPrune(a), newLog(a), newReplay(),
 		newAgent(a), newWhoami(a), newEnvelope(), newMCP(a), newHook(a),
 		newUp(a), newDown(a), newStatus(a), newUI(a), newToken(a), newDoctor(a), newBackup(a), newRestore(a), newBench(), newVersion(),

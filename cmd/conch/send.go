@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -54,13 +55,16 @@ func (m *message) request(cmd *cobra.Command, text string) (conch.SendRequest, e
 
 func newSend(a *app) *cobra.Command {
 	var m message
+	var files []string
 	cmd := &cobra.Command{
-		Use:     "send TO TEXT [--reply-to ID] [--role user|agent] [--expires 1h] [--policy P] [--id ID] [--json]",
+		Use:     "send TO TEXT [--attach FILE] [--reply-to ID] [--role user|agent] [--expires 1h] [--policy P] [--id ID] [--json]",
 		GroupID: groupMail,
 		Short:   "Send a message to a session or an agent",
-		Long: `Send a message. TO is a label, agent/label, or an agent. A session that is away
-gets it when it is there again; a label that nobody ever had is refused. TEXT - is
-read from stdin. The message is on disk when this returns.`,
+		Long: `Send a message. TO is a label, agent/label, an agent, a contact's name or an address,
+these two with or without /label. A session that is away gets it when it is there
+again; a label that nobody ever had is refused. To send to an agent of another home that
+is no contact asks it to be one, and the message waits for the answer. TEXT - is read
+from stdin. The message is on disk when this returns.`,
 		Example: "  conch send build 'the API changed'\n  conch send bob/claude:1 - < notes.txt\n  conch send bob 'who has time?' --policy broadcast --expires 1h",
 		Args:    words("TO", "TEXT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -69,7 +73,15 @@ read from stdin. The message is on disk when this returns.`,
 				return err
 			}
 			req.To = args[0]
-			sent, err := a.client(client.Options{}).Send(cmd.Context(), m.session, req)
+			c := a.client(client.Options{})
+			for _, f := range files {
+				id, err := upload(cmd, c, f)
+				if err != nil {
+					return err
+				}
+				req.Attachments = append(req.Attachments, id)
+			}
+			sent, err := c.Send(cmd.Context(), m.session, req)
 			if err != nil {
 				return err
 			}
@@ -79,7 +91,31 @@ read from stdin. The message is on disk when this returns.`,
 	m.flags(a, cmd)
 	cmd.Flags().StringVar(&m.req.InReplyTo, "reply-to", "", "this answers message `ID`")
 	cmd.Flags().StringVar(&m.policy, "policy", "", "to an agent: primary, broadcast or drop (default: the agent's)")
+	cmd.Flags().StringArrayVar(&files, "attach", nil, "send `FILE` with it, at most 64 MiB (repeat for more)")
 	return cmd
+}
+
+// upload gives a file to the daemon, for a message that is sent next.
+func upload(cmd *cobra.Command, c *client.Client, path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", conch.Errorf(conch.InvalidRequest, "%v; nothing was sent", err)
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	switch {
+	case err != nil:
+		return "", conch.Errorf(conch.InvalidRequest, "%v; nothing was sent", err)
+	case fi.IsDir():
+		return "", conch.Errorf(conch.InvalidRequest, "%s is a directory; nothing was sent", path).Hint("attach an archive of it")
+	case fi.Size() > conch.MaxAttachment:
+		return "", conch.Errorf(conch.TooLarge, "%s has %d bytes, more than the limit of %d (64 MiB); nothing was sent", path, fi.Size(), conch.MaxAttachment)
+	}
+	at, err := c.Upload(cmd.Context(), filepath.Base(path), f)
+	if err != nil {
+		return "", err
+	}
+	return at.ID, nil
 }
 
 func printSent(s *conch.SentMessage, asJSON bool) error {

@@ -60,6 +60,7 @@ func (s *server) handlers() map[string]http.HandlerFunc {
 		"mailEvents": s.mailEvents, "mailSnapshot": s.mailSnapshot, "presence": s.presence,
 		"watch":    s.watch,
 		"terminal": s.terminal("terminal"), "processTerminal": s.terminal("processTerminal"),
+		"upload": s.uploadFile, "attachment": s.attachment,
 	}
 	for name, f := range map[string]func(*http.Request) (any, error){
 		"version":       s.version,
@@ -110,6 +111,16 @@ func (s *server) handlers() map[string]http.HandlerFunc {
 		"relayJoin":     s.relayJoin,
 		"relayLeave":    s.relayLeave,
 		"relayRemove":   s.relayRemove,
+
+		"contacts":         s.contacts,
+		"addContact":       s.contact(s.addContact),
+		"acceptContact":    s.contact(s.acceptContact),
+		"blockContact":     s.contact(s.blockContact),
+		"verifyContact":    s.contact(s.verifyContact),
+		"resetContact":     s.contact(s.resetContact),
+		"contactAuthority": s.contact(s.contactAuthority),
+		"quarantine":       s.quarantine,
+		"clearQuarantine":  s.clearQuarantine,
 	} {
 		list[name] = answer(f)
 	}

@@ -9,6 +9,7 @@ path.label {"pattern":"^[A-Za-z0-9_:-]{1,32}$"} The session's label.
 path.id {"pattern":"^[a-z2-7]{8}-[1-9][0-9]{0,9}$"} The command's id.
 path.message {"pattern":"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$"} The message's id.
 path.token {"pattern":"^[A-Za-z0-9_:-]{1,32}$"} The token's name.
+path.n {"pattern":"^[1-9][0-9]?$"} The number of the attachment, from 1.
 path.name {"pattern":"^[a-z0-9][a-z0-9-]{0,31}$"} The agent's name.
 
 ErrorBody The form of every error.
@@ -398,7 +399,7 @@ RunStatus {"enum":["running","answered","failed","refused","lost"]} How a run st
 SendRequest A message to send.
 SendRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
 SendRequest.session {"pattern":"^([A-Za-z0-9_:-]{1,32})?$"} The session that acts; default main.
-SendRequest.to Whom to: a label, agent/label, an agent, or an address with or without a label.
+SendRequest.to Whom to: a label, agent/label, an agent, a contact's name or an address, these two with or without a label.
 SendRequest.text {"minLength":1,"maxLength":1048576} The text, at most 1 MiB.
 SendRequest.id {"pattern":"^([A-Za-z0-9][A-Za-z0-9._:@+-]{0,127})?$"} Sending again under it is the same message; default a new one.
 SendRequest.in_reply_to {"pattern":"^([A-Za-z0-9][A-Za-z0-9._:@+-]{0,127})?$"} The id of the message that this answers.
@@ -408,6 +409,7 @@ SendRequest.policy To an agent: who gets it; default what the agent says.
 SendRequest.auto A program wrote it on its own.
 SendRequest.hops {"minimum":0,"maximum":1000} How many auto-responders stand between a person and this message.
 SendRequest.chain {"maxItems":64} The agents of those responders.
+SendRequest.attachments {"maxItems":16} Ids of files that were uploaded for it.
 Policy {"enum":["","primary","broadcast","drop"]} Who gets mail to an agent that names no session: its primary, every live session, or nobody.
 AskRequest A message to send, and how long to wait for its answer.
 AskRequest.timeout_ms {"minimum":0} How many milliseconds to wait; 0: for ever.
@@ -477,6 +479,52 @@ InboxEntry.sent_at When it was sent.
 InboxEntry.received_at When it came into this inbox.
 InboxEntry.leased_until In what peek shows: it is leased until then.
 InboxEntry.thread The id of the first message of the chain of replies.
+InboxEntry.contact Our name for a sender of another home, whose address from is; empty: none.
+InboxEntry.verified It is of an agent of this home, or of a contact whose keys were compared.
+InboxEntry.authority What the sender's word counts for.
+InboxEntry.attachments The files that came with it.
+Authority {"enum":["","own","inform","ask","act"]} What an agent's word counts for: own for one of this home; of a contact it is only to be known, may ask for answers, or may ask for work.
+Attachment A file that goes with a message.
+Attachment.n Its number, from 1.
+Attachment.id Names it.
+Attachment.name What its sender calls it.
+Attachment.size Its bytes.
+Attachment.sha256 The hash of its content.
+Attachment.here Its content is in this home.
+Attachment.error Why it could not be fetched, so far.
+Contact An agent of another home, as an agent of this one knows it.
+Contact.agent The agent of this home.
+Contact.address The other's address.
+Contact.name Our name for it; empty: none.
+Contact.state How they stand.
+ContactState {"enum":["requested","asked","accepted","blocked","refused"]} requested: we asked; asked: they did, and a person has to decide; blocked: by us; refused: by them.
+Contact.authority What its word counts for.
+Contact.verified A person has compared the safety numbers.
+Contact.held Why its mail is held until a person accepts its keys; empty: it is not.
+Contact.text What it said when it asked.
+Contact.pending Messages to it that have not been reported on.
+Contact.since Since when it is so.
+Contact.heard When something of it last came in.
+ContactRequest Which contact, and what to do with it.
+ContactRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
+ContactRequest.peer The contact's address, or our name for it.
+ContactRequest.name {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} Add: our name for it.
+ContactRequest.text {"maxLength":500} Add: what it is told.
+ContactRequest.authority Accept and authority: what its word is to count for.
+ContactRequest.confirm Verify: a person has compared the number.
+ContactSafety A number for two people to compare.
+ContactSafety.contact The contact.
+ContactSafety.number 60 digits, the same on both sides.
+Quarantined A letter that could not be opened or taken.
+Quarantined.n Its number.
+Quarantined.agent Whose mailbox it was in.
+Quarantined.from Who it says it is from, or who the relay says.
+Quarantined.id The message's id; empty: it could not be read.
+Quarantined.reason What was wrong with it.
+Quarantined.attempt How often it had been sealed again.
+Quarantined.asked Its sender was asked for it again.
+Quarantined.bytes Its length.
+Quarantined.at When it came.
 Asked A question and its answer.
 Asked.sent The question.
 Asked.reply The answer; null: none in time, or none will come.

@@ -100,6 +100,8 @@ func allowed(name string) bool {
 	switch {
 	case p[0] == "keys" && (len(p) == 2 || len(p) == 3):
 		return plainWord(p[1]) && plainWord(p[len(p)-1])
+	case p[0] == "files" && len(p) == 2: // attachments
+		return only(p[1], "0123456789abcdef", 40, 40)
 	case p[0] == "sessions" && len(p) == 3:
 		return only(p[1], idLetters, 8, 8) && slices.Contains(stateFiles, p[2])
 	case p[0] == "sessions" && len(p) == 4 && p[2] == "tape":
@@ -258,27 +260,17 @@ func (w *writer) home(o Options) error {
 			return err
 		}
 	}
-	keys := filepath.Join(o.Home, "keys")
-	err := filepath.WalkDir(keys, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil || d.IsDir() {
-			return err
-		}
-		rel, err := filepath.Rel(o.Home, path)
-		if err != nil {
-			return err
-		}
-		return w.plain(o.Home, filepath.ToSlash(rel))
-	})
-	if err != nil {
+	if err := w.tree(o.Home, "keys"); err != nil {
 		return err
 	}
 	for _, s := range o.Sources {
 		if err := w.source(o.Home, s); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
+	}
+	// After the database: what it names was there when it was copied.
+	if err := w.tree(o.Home, "files"); err != nil {
+		return err
 	}
 	list, err := session.List(o.Home)
 	if err != nil {
@@ -295,6 +287,27 @@ func (w *writer) home(o Options) error {
 		}
 	}
 	return nil
+}
+
+// tree adds the files of a directory of the home, as far as they have names that
+// a restore would take.
+func (w *writer) tree(home, dir string) error {
+	return filepath.WalkDir(filepath.Join(home, dir), func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(home, path)
+		if err != nil {
+			return err
+		}
+		if rel = filepath.ToSlash(rel); dir == "files" && !allowed(rel) {
+			return nil // one that is being written
+		}
+		return w.plain(home, rel)
+	})
 }
 
 // source adds a copy that a source makes of itself. It passes through a file: a

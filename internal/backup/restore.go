@@ -57,9 +57,16 @@ func Restore(path, home string, force bool) (Summary, error) {
 		return Summary{}, conch.Errorf(conch.Damaged, "%s cannot be restored: %v", path, err).
 			Hint("it is damaged or not a backup of conch's; nothing was changed")
 	}
+	// The daemon is told that its encryption keys may have been used since.
+	if err := os.WriteFile(filepath.Join(tmp, RestoredFile), nil, 0o600); err != nil {
+		return Summary{}, conch.Errorf(conch.HomeUnusable, "%v", err).Hint("nothing was changed")
+	}
 	err = install(tmp, home, used, &sum)
 	return sum, err
 }
+
+// RestoredFile is what a restore leaves in the home, until the daemon has seen it.
+const RestoredFile = "restored"
 
 // inUse refuses a home whose daemon or sessions run: they would go on in
 // what is moved aside.

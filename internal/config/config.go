@@ -95,6 +95,11 @@ const (
 	ResponderAllow       = "responder.allow"
 	ResponderNetwork     = "responder.network"
 	ResponderUnsandboxed = "responder.allow_unsandboxed"
+	ContactRate          = "contact_rate"
+	ContactBytes         = "contact_bytes"
+	ContactRequests      = "contact_requests"
+	ContactPatience      = "contact_patience"
+	MailResend           = "mail_resend"
 )
 
 // Keys is every key there is. It is a function so that no process pays for the
@@ -133,6 +138,11 @@ func Keys() []Key {
 		{Name: ResponderAllow, Kind: Text, Zero: "none", Doc: "files and directories that it may read besides, separated by commas; `~/` is your home"},
 		{Name: ResponderNetwork, Kind: Flag, Default: "off", Zero: "it has no network", Doc: "leave it the machine's network (needs Linux 6.12)"},
 		{Name: ResponderUnsandboxed, Kind: Flag, Default: "off", Zero: "it does not run there", Doc: "let it run as you, without a sandbox, where the machine has none"},
+		{Name: ContactRate, Default: "600", Zero: "no limit", Doc: "messages taken from one contact within a minute; more are refused to it"},
+		{Name: ContactBytes, Kind: Size, Default: "64MiB", Zero: "no limit", Doc: "bytes of messages taken from one contact within a minute, attachments not counted"},
+		{Name: ContactRequests, Default: "100", Zero: "strangers cannot ask", Doc: "requests of strangers to be a contact that may wait for an answer"},
+		{Name: ContactPatience, Kind: Duration, Default: "14d", Doc: "how long a message to a stranger waits for it to become a contact"},
+		{Name: MailResend, Kind: Duration, Default: "60s", Doc: "when a message to another home that nobody reported on is published again for the first time"},
 	}
 }
 

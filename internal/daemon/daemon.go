@@ -190,6 +190,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	})
 	defer h.Mail.Close()
 	defer h.Relay.Close()
+	defer h.Post.Close()
 	l := sock.NewListener(ul, api.Route(h))
 	l.Refusal = api.Response(o.Version, conch.Errorf(conch.PermissionDenied, "this daemon serves only the user who started it").
 		Hint("each user has a daemon of their own; unset CONCH_HOME"))
@@ -258,12 +259,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	tending.Go(func() { h.Tend(ctx, log) }) // ends with ctx
 	tending.Go(func() { h.Tell(ctx) })      // ends with ctx
 	tending.Go(func() { h.Respond(ctx) })   // ends with ctx
-	tending.Go(func() {
-		if err := h.Relay.Start(ctx); err != nil { // ends with ctx, or when it is started
-			log.Error("relay", "err", err)
-		}
-	})
-	tending.Go(func() { h.Follow(ctx) }) // ends with ctx
+	tending.Go(func() { h.Follow(ctx) })    // ends with ctx
+	tending.Go(func() { h.StartPost(ctx) }) // ends by itself
 	defer tending.Wait()
 	defer leave()
 

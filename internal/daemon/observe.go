@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/conchsh/conch/internal/api"
 	"github.com/conchsh/conch/internal/gate"
 	"github.com/conchsh/conch/internal/host"
 	"github.com/conchsh/conch/internal/sock"
@@ -21,7 +22,7 @@ type peerKey struct{}
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	if u := sock.Unix(c); u != nil {
 		if pid, _, err := sock.PeerCred(u); err == nil {
-			ctx = context.WithValue(ctx, peerKey{}, pid)
+			ctx = api.WithPeer(context.WithValue(ctx, peerKey{}, pid), pid)
 		}
 	}
 	return ctx

@@ -33,6 +33,10 @@ type Message struct {
 	// of the session. Cwd is a path on the sender's machine and leaves it only
 	// if it is set here.
 	Address, HarnessSession, Cwd string
+
+	// Conch is a JSON object of conch's own that other readers leave alone. Nil:
+	// none.
+	Conch json.RawMessage
 }
 
 const (
@@ -58,6 +62,8 @@ type wire struct {
 	Message         wireMessage `json:"message"`
 	Source          wireSource  `json:"source"`
 	TP              wireTP      `json:"tp"`
+
+	Conch json.RawMessage `json:"conch,omitempty"`
 }
 
 type wireBucket struct {
@@ -180,6 +186,7 @@ func (m Message) Encode(now time.Time) (string, error) {
 		Message: wireMessage{ID: literal(m.ID), Role: m.Role, Text: literal(m.Text), Timestamp: now.Format(isoMillis)},
 		Source:  wireSource{"plugin", "dm"},
 		TP:      wireTP{1, m.FromSession, m.ToSession, literal(m.InReplyTo), m.Auto, m.Hops, m.Chain},
+		Conch:   m.Conch,
 	})
 	if err != nil {
 		return "", conch.Errorf(conch.Internal, "cannot encode the message: %v", err)

@@ -60,6 +60,9 @@ type Body struct {
 	// Hops and Chain are as in a Message. What is no such thing reads as none.
 	Hops  int      `json:"-"`
 	Chain []string `json:"-"`
+
+	// Conch is conch's own part of an envelope, nil if there is none.
+	Conch json.RawMessage `json:"-"`
 }
 
 // maxChain is more than any hop limit lets through.
@@ -122,6 +125,7 @@ func decodeEnvelope(body string) (Body, bool) {
 	if json.Unmarshal(tp["chain"], &b.Chain) != nil || len(b.Chain) > maxChain {
 		b.Chain = nil
 	}
+	b.Conch = top["conch"]
 	role := RoleAgent
 	if r, _ := message.text("role"); r == RoleUser {
 		role = RoleUser

@@ -78,6 +78,9 @@ func (h *Host) keyLost(name string) error {
 func (h *Host) vacant(name string) error {
 	owner, ok := h.Store.HasLabel(name)
 	if !ok {
+		if err := h.uncontacted(name); err != nil {
+			return err
+		}
 		return h.unlabelled(name)
 	}
 	return conch.Errorf(conch.LabelTaken, "%q is the label of a session of agent %s and cannot be an agent's name", name, owner).
@@ -178,6 +181,7 @@ func (h *Host) NewAgent(r conch.NewAgentRequest) (conch.AgentInfo, error) {
 	if _, err := h.Agents.New(r.Name, []byte(r.Passphrase), h.vacant); err != nil {
 		return conch.AgentInfo{}, err
 	}
+	h.Post.Start()
 	return h.describe(r.Name)
 }
 
@@ -187,6 +191,7 @@ func (h *Host) ImportAgent(key []byte, name string) (conch.AgentInfo, error) {
 	if err != nil {
 		return conch.AgentInfo{}, err
 	}
+	h.Post.Start()
 	return h.describe(info.Name)
 }
 
@@ -206,6 +211,7 @@ func (h *Host) UnlockAgent(name, passphrase string) (conch.AgentInfo, error) {
 	if err := h.Agents.Unlock(name, []byte(passphrase)); err != nil {
 		return conch.AgentInfo{}, err
 	}
+	h.Post.Start()
 	return h.describe(name)
 }
 

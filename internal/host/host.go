@@ -22,6 +22,7 @@ import (
 	"github.com/conchsh/conch/internal/config"
 	"github.com/conchsh/conch/internal/gate"
 	"github.com/conchsh/conch/internal/mail"
+	"github.com/conchsh/conch/internal/post"
 	"github.com/conchsh/conch/internal/relay"
 	"github.com/conchsh/conch/internal/responder"
 	"github.com/conchsh/conch/internal/session"
@@ -53,8 +54,9 @@ type Host struct {
 	Options
 	// Mail is the post office. It is opened by the first call that needs it.
 	Mail *mail.Mail
-	// Relay is the way to other homes. It starts nothing that is not configured.
+	// Relay is the way to other homes, and Post what goes it.
 	Relay   *relay.Relay
+	Post    *post.Post
 	started time.Time
 	meter   meter
 	notices notices
@@ -76,6 +78,7 @@ func New(o Options) *Host {
 	h.Mail = h.newMail()
 	h.Relay = relay.New(relay.Options{Dir: filepath.Join(o.Home, "relay"), Log: o.Log})
 	h.responder = h.newResponder()
+	h.Post = h.newPost()
 	return h
 }
 
@@ -116,6 +119,9 @@ func (h *Host) create(ctx context.Context, agent, label string, n session.NewSpe
 		return nil, err
 	}
 	if err := h.needAgent(agent); err != nil {
+		return nil, err
+	}
+	if err := h.uncontacted(label); err != nil {
 		return nil, err
 	}
 	n.Agent, n.Label = agent, label

@@ -15,7 +15,7 @@ import (
 
 // newMail joins mail and sessions, which know nothing of each other.
 func (h *Host) newMail() *mail.Mail {
-	return mail.New(mail.Options{
+	return mail.New(h.carried(mail.Options{
 		Path:   filepath.Join(h.Home, "conch.db"),
 		Agents: mailAgents{h},
 		Log:    h.Log,
@@ -35,9 +35,8 @@ func (h *Host) newMail() *mail.Mail {
 			return labels
 		},
 		Running: h.running,
-		Changed: h.watch.stir,
 		Fenced:  func() { h.Leave() },
-	})
+	}))
 }
 
 // mailAgents are this home's agents. The default one is here before it is made.

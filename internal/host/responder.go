@@ -44,9 +44,9 @@ func (h *Host) newResponder() *responder.Responder {
 // own.
 func (h *Host) authority(agent, peer string) string {
 	if h.agentHere(peer) {
-		return "own"
+		return string(conch.AuthorityOwn)
 	}
-	return "inform"
+	return string(h.Post.Authority(context.Background(), agent, peer))
 }
 
 // newRunDir names a directory that nothing is at.

@@ -25,9 +25,10 @@ func isAddress(s string) bool {
 }
 
 // resolve reads TO as a sender of an agent writes it: label, agent/label,
-// agent, or an address with or without a label. No label is an agent's name and
-// an address is longer than both, so there is one reading.
-func (m *Mail) resolve(sender, to string) (target, error) {
+// agent, a contact's name or an address, these two with or without a label. No
+// label is an agent's or contact's name and an address is longer than all, so
+// there is one reading.
+func (m *Mail) resolve(ctx context.Context, sender, to string) (target, error) {
 	first, label, both := strings.Cut(to, "/")
 	if both {
 		if err := conch.CheckLabel(label); err != nil {
@@ -38,8 +39,14 @@ func (m *Mail) resolve(sender, to string) (target, error) {
 		if name, ok := m.o.Agents.ByAddress(first); ok {
 			return target{name, label}, nil
 		}
-		return target{}, conch.Errorf(conch.AgentNotFound, "no agent of this home has the address %s", first).
-			Hint("agents here: %s", strings.Join(m.o.Agents.Names(), ", "))
+		if m.o.Carry == nil {
+			return target{}, conch.Errorf(conch.AgentNotFound, "no agent of this home has the address %s", first).
+				Hint("agents here: %s", strings.Join(m.o.Agents.Names(), ", "))
+		}
+		return target{first, label}, nil
+	}
+	if address, ok, err := m.contact(ctx, sender, first); err != nil || ok {
+		return target{address, label}, err
 	}
 	if both {
 		return target{first, label}, m.knownAgent(first)
@@ -49,9 +56,17 @@ func (m *Mail) resolve(sender, to string) (target, error) {
 	}
 	if err := conch.CheckLabel(to); err != nil {
 		return target{}, conch.Errorf(conch.InvalidRequest, "%.60q is nobody's name", to).
-			Hint("send to a label, agent/label, agent, or an address with or without /label")
+			Hint("send to a label, agent/label, agent, a contact's name or an address with or without /label")
 	}
 	return target{sender, to}, nil
+}
+
+// contact gives the address of a contact of an agent's by our name for it.
+func (m *Mail) contact(ctx context.Context, agent, name string) (string, bool, error) {
+	if m.o.Contact == nil || !m.Used() || conch.CheckAgent(name) != nil || m.o.Agents.Known(name) {
+		return "", false, nil
+	}
+	return m.o.Contact(ctx, agent, name)
 }
 
 func (m *Mail) knownAgent(name string) error {
@@ -132,8 +147,8 @@ func (m *Mail) Senders(ctx context.Context) (list []string, err error) {
 
 // Reaches reports, as an error, whether a message of an agent to TO would be taken.
 func (m *Mail) Reaches(ctx context.Context, sender, to string) error {
-	at, err := m.resolve(sender, to)
-	if err != nil || at.label == "" {
+	at, err := m.resolve(ctx, sender, to)
+	if err != nil || at.label == "" || IsAddress(at.agent) {
 		return err
 	}
 	return m.exists(ctx, at.agent, at.label)

@@ -233,12 +233,17 @@ type row struct {
 	lease                                  int64
 	times                                  int
 	sentAt, receivedAt                     int64
+	contact                                string
+	verified                               bool
+	authority                              conch.Authority
+	files                                  []conch.Attachment
 }
 
 func (r row) entry(at target) conch.InboxEntry {
 	e := conch.InboxEntry{
 		ID: r.id, From: r.fromAgent, ToSession: at.label, Role: r.role, Text: r.text, Auto: r.auto, Thread: r.thread,
 		Repeat: r.times > 0, SentAt: time.Unix(0, r.sentAt).UTC(), ReceivedAt: time.Unix(0, r.receivedAt).UTC(),
+		Contact: r.contact, Verified: r.verified, Authority: r.authority, Attachments: r.files,
 	}
 	if r.fromSession != "" {
 		e.FromSession = &r.fromSession
@@ -264,12 +269,15 @@ func (s *step) waiting(at target, f filter) ([]row, bool, error) { return s.inbo
 
 func (s *step) inbox(at target, f filter, token string) (list []row, more bool, err error) {
 	rows, err := s.tx.Query(`
-		SELECT m.n, m.id, m.from_agent, m.from_session, m.role, m.text, m.in_reply_to, m.thread, m.auto, d.state, d.lease, d.times, m.sent_at, d.received_at
-		FROM deliveries d JOIN messages m ON m.n = d.msg
+		SELECT m.n, m.id, m.from_agent, m.from_session, m.role, m.text, m.in_reply_to, m.thread, m.auto, d.state, d.lease, d.times, m.sent_at, d.received_at,
+			coalesce(c.name, ''), coalesce(c.verified, m.via = 'local'), coalesce(c.authority, iif(m.via = 'local', 'own', 'inform'))
+		FROM deliveries d JOIN messages m ON m.n = d.msg LEFT JOIN contacts c ON c.agent = d.agent AND c.address = m.from_agent
 		WHERE d.agent = ?1 AND d.label = ?2 AND d.state IN ('held', 'stored', 'offered', 'seen') AND d.lease <= ?3
 			AND (?4 = '' OR m.from_agent = ?4) AND (?5 = '' OR m.from_session = ?5) AND (?6 = '' OR m.in_reply_to = ?6)
 			AND (?7 = 0 OR EXISTS (SELECT 1 FROM messages q JOIN deliveries a ON a.msg = q.n
-				WHERE q.id = m.in_reply_to AND q.from_agent = ?1 AND a.agent = m.from_agent AND a.label = m.from_session))
+				WHERE q.id = m.in_reply_to AND q.from_agent = ?1 AND a.agent = m.from_agent AND a.label = m.from_session)
+				OR m.via = 'relay' AND EXISTS (SELECT 1 FROM messages q
+				WHERE q.id = m.in_reply_to AND q.from_agent = ?1 AND q.to_agent = m.from_agent AND q.to_session IN ('', m.from_session)))
 			AND (?9 = '' OR d.token = ?9) AND d.msg > ?10
 		ORDER BY d.msg LIMIT ?8`,
 		at.agent, at.label, f.until(s.now), f.from.agent, f.from.label, f.inReplyTo, f.asked, f.most()+1, token, f.after)
@@ -281,7 +289,7 @@ func (s *step) inbox(at target, f filter, token string) (list []row, more bool, 
 	for rows.Next() {
 		var r row
 		if err := rows.Scan(&r.n, &r.id, &r.fromAgent, &r.fromSession, &r.role, &r.text, &r.inReplyTo, &r.thread, &r.auto,
-			&r.state, &r.lease, &r.times, &r.sentAt, &r.receivedAt); err != nil {
+			&r.state, &r.lease, &r.times, &r.sentAt, &r.receivedAt, &r.contact, &r.verified, &r.authority); err != nil {
 			return nil, false, err
 		}
 		if size += len(r.text); len(list) == f.most() || size > maxFetchBytes && len(list) > 0 {
@@ -290,7 +298,15 @@ func (s *step) inbox(at target, f filter, token string) (list []row, more bool, 
 		}
 		list = append(list, r)
 	}
-	return list, more, rows.Err()
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return nil, false, err
+	}
+	for i := range list {
+		if list[i].files, _, err = s.attached(list[i].n); err != nil {
+			return nil, false, err
+		}
+	}
+	return list, more, nil
 }
 
 // Ack says that messages of an inbox are done with, all of them or, with an

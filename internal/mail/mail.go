@@ -33,6 +33,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -91,6 +92,18 @@ type Options struct {
 	Changed func()
 	// Fenced is called when another daemon has taken the database over.
 	Fenced func()
+
+	// What carries mail to other homes; without Carry there are none. Ready is
+	// asked before a message to an address is taken, and may refuse it. Carry
+	// takes its part in the transaction that accepts it, and says what it
+	// waits for, if anything. Carried is called when that is on disk.
+	Ready   func(ctx context.Context, agent, address string) error
+	Carry   func(s *Step, n int64, address string) (reason string, err error)
+	Carried func(agent, address string)
+	// Contact gives the address that an agent has a name for.
+	Contact func(ctx context.Context, agent, name string) (address string, ok bool, err error)
+	// Files is the directory that attachments are kept in.
+	Files string
 }
 
 // A Mail is the post office of one home.
@@ -212,8 +225,10 @@ func (m *Mail) begin(tx *store.Tx) error {
 	if err := m.setClock(tx); err != nil {
 		return err
 	}
-	_, err := tx.Exec(`UPDATE deliveries SET lease = ?1 WHERE state = 'seen' AND lease > ?1`, m.now()+int64(LeaseTime))
-	return err
+	if _, err := tx.Exec(`UPDATE deliveries SET lease = ?1 WHERE state = 'seen' AND lease > ?1`, m.now()+int64(LeaseTime)); err != nil {
+		return err
+	}
+	return m.sweepFiles(tx)
 }
 
 // Check looks the database over, for the doctor. Unused is fine.
@@ -275,6 +290,28 @@ func (m *Mail) write(ctx context.Context, running map[string]bool, f func(*step)
 		m.o.Changed()
 	}
 	return nil
+}
+
+// Update runs f in a transaction of mail's, for what carries mail between homes. It may be
+// run again. running are the labels, with their agents in front, of
+// shells that run a command.
+func (m *Mail) Update(ctx context.Context, running map[string]bool, f func(*Step) error) error {
+	return m.write(ctx, running, f)
+}
+
+// View runs f on one state of the database.
+func (m *Mail) View(ctx context.Context, f func(*Step) error) error { return m.read(ctx, f) }
+
+// Atwork gives the shells of an agent that run a command now, among those that
+// matter to mail for these labels ("": the agent).
+func (m *Mail) Atwork(ctx context.Context, agent string, labels []string) map[string]bool {
+	set := map[string]bool{}
+	for _, l := range labels {
+		if l == "" || !m.here.held(target{agent, l}) {
+			maps.Copy(set, m.runningOf(ctx, agent, l))
+		}
+	}
+	return set
 }
 
 // read runs f on one state of the database.

@@ -292,6 +292,9 @@ func (s *step) recipients(n int64, agent string) ([]string, error) {
 
 // reached is what became of a message in each inbox that has it.
 func (s *step) reached(n int64, agent string) ([]conch.Recipient, error) {
+	if IsAddress(agent) {
+		return s.reachedAway(n, agent)
+	}
 	rows, err := s.tx.Query(`SELECT d.label, d.state, coalesce((SELECT max(r.at) FROM receipts r WHERE r.msg = d.msg AND r.agent = d.agent AND r.label = d.label), d.received_at)
 		FROM labels l CROSS JOIN deliveries d ON d.agent = l.agent AND d.label = l.label AND d.msg = ? WHERE l.agent = ?`, n, agent)
 	if err != nil {
@@ -336,7 +339,7 @@ func (s *step) why(n int64, status conch.Receipt, list []conch.Recipient) (reaso
 		return strings.Join(parts, ", "), nil
 	}
 	switch status {
-	case conch.ReceiptRefused, conch.ReceiptExpired, conch.ReceiptFailed:
+	case conch.ReceiptQueued, conch.ReceiptRefused, conch.ReceiptExpired, conch.ReceiptFailed:
 		err = s.tx.Row(`SELECT reason FROM receipts WHERE msg = ? AND status = ? ORDER BY n DESC LIMIT 1`, n, status).Scan(&reason)
 		if errors.Is(err, sql.ErrNoRows) {
 			err = nil
@@ -448,6 +451,9 @@ func (s *step) expire() error {
 }
 
 func (s *step) expireOne(n int64) error {
+	if away, err := s.expireAway(n); away || err != nil {
+		return err
+	}
 	rows, err := s.tx.Query(`SELECT d.agent, d.label, d.state FROM messages m CROSS JOIN labels l ON l.agent = m.to_agent
 		CROSS JOIN deliveries d ON d.agent = l.agent AND d.label = l.label AND d.msg = m.n WHERE m.n = ?`, n)
 	if err != nil {

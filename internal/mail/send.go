@@ -27,12 +27,16 @@ func (m *Mail) Send(ctx context.Context, r conch.SendRequest) (sent conch.SentMe
 	if err := m.checkSend(&r); err != nil {
 		return sent, err
 	}
-	to, err := m.resolve(r.Agent, r.To)
+	to, err := m.resolve(ctx, r.Agent, r.To)
 	if err != nil {
 		return sent, err
 	}
 	var running map[string]bool
-	if to.label == "" || !m.here.held(to) {
+	if away := IsAddress(to.agent); away {
+		if err := m.o.Ready(ctx, r.Agent, to.agent); err != nil {
+			return sent, err
+		}
+	} else if to.label == "" || !m.here.held(to) {
 		running = m.runningOf(ctx, to.agent, to.label)
 	}
 	err = m.write(ctx, running, func(s *step) error {
@@ -43,6 +47,9 @@ func (m *Mail) Send(ctx context.Context, r conch.SendRequest) (sent conch.SentMe
 		return conch.SentMessage{}, err
 	}
 	fault.Point("mail.accepted")
+	if sent.Via == "relay" {
+		m.o.Carried(r.Agent, to.agent)
+	}
 	if r.ExpiresMS > 0 {
 		m.nudge()
 	}
@@ -83,6 +90,9 @@ func (m *Mail) checkSend(r *conch.SendRequest) error {
 	if err := checkChain(r); err != nil {
 		return err
 	}
+	if len(r.Attachments) > conch.MaxAttachments {
+		return conch.Errorf(conch.TooLarge, "%d attachments, more than the limit of %d; nothing was sent", len(r.Attachments), conch.MaxAttachments)
+	}
 	return checkText(r.Text)
 }
 
@@ -102,8 +112,12 @@ func checkText(text string) error {
 
 // hash is of what the sender asked for. Not of a date: a repeated request with
 // the same time to live is the same request.
-func hash(r conch.SendRequest, to target) []byte {
-	b, err := json.Marshal([]any{r.Agent, r.Session, to.agent, to.label, r.Text, r.InReplyTo, r.Role, r.ExpiresMS, r.Policy, r.Auto})
+func hash(r conch.SendRequest, to target, files []conch.Attachment) []byte {
+	what := []any{r.Agent, r.Session, to.agent, to.label, r.Text, r.InReplyTo, r.Role, r.ExpiresMS, r.Policy, r.Auto}
+	for _, f := range files {
+		what = append(what, f.Name, f.SHA256) // not its id: the same file may have been uploaded again
+	}
+	b, err := json.Marshal(what)
 	if err != nil {
 		panic(err) // strings and numbers
 	}
@@ -115,7 +129,11 @@ func hash(r conch.SendRequest, to target) []byte {
 // so it runs as few statements as it can.
 func (s *step) accept(r conch.SendRequest, to target) (conch.SentMessage, error) {
 	var none conch.SentMessage
-	sum := hash(r, to)
+	files, err := s.uploaded(r.Attachments)
+	if err != nil {
+		return none, err
+	}
+	sum := hash(r, to, files)
 	if again, err := s.repeated(r, sum); again != nil || err != nil {
 		if err != nil {
 			return none, err
@@ -125,6 +143,9 @@ func (s *step) accept(r conch.SendRequest, to target) (conch.SentMessage, error)
 	if err := s.record(r.Agent, r.Session); err != nil { // an answer must find it
 		return none, err
 	}
+	if IsAddress(to.agent) {
+		return s.acceptRemote(r, to, sum, files)
+	}
 	d, open, err := s.routed(r, to)
 	if err != nil {
 		return none, err
@@ -133,8 +154,11 @@ func (s *step) accept(r conch.SendRequest, to target) (conch.SentMessage, error)
 	if d.held {
 		state = conch.ReceiptHeld
 	}
-	n, err := s.insert(r, to, sum, state, open)
+	n, err := s.insert(r, to, sum, state, open, "local", s.wall)
 	if err != nil {
+		return none, err
+	}
+	if err := s.attach(n, files); err != nil {
 		return none, err
 	}
 	if err := s.receipt(n, conch.ReceiptQueued, "", target{}); err != nil {
@@ -197,7 +221,8 @@ func (s *step) routed(r conch.SendRequest, to target) (d decision, open bool, er
 func (s *step) repeated(r conch.SendRequest, sum []byte) (*conch.SentMessage, error) {
 	var n int64
 	var was []byte
-	err := s.tx.Row(`SELECT n, hash FROM messages WHERE id = ? AND via = 'local'`, r.ID).Scan(&n, &was)
+	// What came from other homes has ids of their making.
+	err := s.tx.Row(`SELECT n, hash FROM messages WHERE id = ? AND (via = 'local' OR from_agent = ?)`, r.ID, r.Agent).Scan(&n, &was)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
@@ -224,7 +249,7 @@ func (s *step) reachable(to target) error {
 	return s.nobody(to)
 }
 
-func (s *step) insert(r conch.SendRequest, to target, sum []byte, status conch.Receipt, open bool) (int64, error) {
+func (s *step) insert(r conch.SendRequest, to target, sum []byte, status conch.Receipt, open bool, via string, sentAt int64) (int64, error) {
 	if err := s.inherit(&r); err != nil {
 		return 0, err
 	}
@@ -245,8 +270,8 @@ func (s *step) insert(r conch.SendRequest, to target, sum []byte, status conch.R
 		spread = expires
 	}
 	res, err := s.tx.Exec(`INSERT INTO messages(id, from_agent, from_session, to_agent, to_session, policy, role, text, in_reply_to, thread, auto, via, hash, status, open, sent_at, expires, spread_until, hops, chain)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'local', ?, ?, ?, ?, ?, ?, ?, ?)`,
-		r.ID, r.Agent, r.Session, to.agent, to.label, r.Policy, r.Role, r.Text, r.InReplyTo, thread, r.Auto, sum, status, open, s.wall, expires, spread, r.Hops, strings.Join(r.Chain, " "))
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		r.ID, r.Agent, r.Session, to.agent, to.label, r.Policy, r.Role, r.Text, r.InReplyTo, thread, r.Auto, via, sum, status, open, sentAt, expires, spread, r.Hops, strings.Join(r.Chain, " "))
 	if err != nil {
 		return 0, err
 	}

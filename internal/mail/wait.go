@@ -52,7 +52,7 @@ func (m *Mail) Await(ctx context.Context, r conch.AwaitRequest) (*conch.InboxEnt
 	f := filter{inReplyTo: r.InReplyTo, limit: 1, token: r.Token}
 	if r.From != "" {
 		var err error
-		if f.from, err = m.resolve(r.Agent, r.From); err != nil {
+		if f.from, err = m.resolve(ctx, r.Agent, r.From); err != nil {
 			return nil, err
 		}
 		// Of a label that never was nothing will come.

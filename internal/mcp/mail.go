@@ -20,7 +20,7 @@ const (
 )
 
 type sendIn struct {
-	To       string  `json:"to" jsonschema:"label, agent/label or agent"`
+	To       string  `json:"to" jsonschema:"label, agent/label, agent, contact or address"`
 	Text     string  `json:"text"`
 	ReplyTo  string  `json:"reply_to,omitempty" jsonschema:"id of the message this answers"`
 	Role     string  `json:"role,omitempty" jsonschema:"agent (default), or user for your user's words"`
@@ -51,6 +51,10 @@ func send(ctx context.Context, c *call, in sendIn) (reply, error) {
 // standing is where a message stands, in words.
 func standing(r conch.Receipt) string {
 	switch r {
+	case conch.ReceiptQueued:
+		return "queued: on its way to another home, or waiting for it to accept you as a contact; it is kept"
+	case conch.ReceiptSent:
+		return "sent: on the relay, not yet taken by the other home"
 	case conch.ReceiptHeld:
 		return "held: the session is away and gets it when it is back"
 	case conch.ReceiptStored:

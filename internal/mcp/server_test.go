@@ -45,7 +45,7 @@ func TestListIsSmall(t *testing.T) {
 		"shell_input": "close id keys text", "shell_signal": "id signal", "shell_screen": "id",
 		"sessions": "", "whoami": "", "use": "agent label remember",
 		"send": "auto expires_s reply_to role text to", "ask": "role text timeout_s to", "inbox": "limit peek",
-		"await_reply": "from reply_to timeout_s", "ack": "ids",
+		"await_reply": "from reply_to timeout_s", "ack": "ids", "contacts": "action peer",
 	}
 	for _, tool := range list.Tools {
 		raw, _ := json.Marshal(tool.InputSchema)
@@ -383,7 +383,7 @@ func TestLines(t *testing.T) {
 		}
 		r.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 		r.send(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
-		if a := r.answer(); len(a.Result.Tools) != 15 {
+		if a := r.answer(); len(a.Result.Tools) != 16 {
 			t.Errorf("%s: %+v", revision, a)
 		}
 	}

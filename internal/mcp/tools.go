@@ -52,7 +52,7 @@ func tools() []tool {
 			in:          useIn{}, run: typed(use),
 		}, {
 			name: "send", scope: "mail",
-			description: `Send a message to a session (its label, or agent/label) or an agent. It is kept until that one is there. reply_to answers a message and is done with it.`,
+			description: `Send a message to a session (its label, or agent/label), an agent, a contact or an address. It is kept until that one is there. reply_to answers a message and is done with it.`,
 			in:          sendIn{}, run: typed(send),
 		}, {
 			name: "ask", scope: "mail",
@@ -70,6 +70,10 @@ func tools() []tool {
 			name: "ack", scope: "mail",
 			description: `Say that messages are done with.`,
 			in:          ackIn{}, run: typed(ack),
+		}, {
+			name: "contacts", scope: "mail",
+			description: `Which agents of other homes may write to you. Accepting one is for your user.`,
+			in:          contactsIn{}, run: typed(contacts),
 		},
 	}
 }

@@ -213,3 +213,6 @@ func (w *ChildWatch) Any(except ...int) bool {
 
 // Close stops watching.
 func (w *ChildWatch) Close() error { return nil }
+
+// AtTerminal cannot be seen here; the command line looks for itself.
+func AtTerminal(pid int) bool { return true }

@@ -94,14 +94,16 @@ func scopeOf(name string) Scope {
 		"command", "sessionCommand", "output", "sessionOutput", "commandEvents", "sessionCommandEvents",
 		"process", "sessionProcess", "logs", "sessionLogs", "screen", "sessionScreen", "ownScreen", "cast", "sessionCast":
 		return ScopeRead
-	case "access", "whoami", "agents", "receipts", "thread", "search", "messages", "policy", "mailEvents", "responder", "relay":
+	case "access", "whoami", "agents", "receipts", "thread", "search", "messages", "policy", "mailEvents", "responder", "relay", "contacts":
 		return ScopeRead | ScopeMail
 	case "new", "close", "exec", "interrupt", "reset", "run", "forget", "env", // an environment holds secrets
 		"stdin", "sessionStdin", "processStdin", "sessionProcessStdin", "signal", "sessionSignal", "keys", "sessionKeys", "resize", "sessionResize",
 		"wait", "sessionWait", // it can be told to knock at ports and addresses
 		"attach", "attachStdin", "attachResize", "processAttach", "sessionProcessAttach", "terminal", "processTerminal":
 		return ScopeExec
-	case "send", "inbox", "ack", "reply", "ask", "await", "setPolicy", "setPriority", "presence", "busy", "hook":
+	case "send", "inbox", "ack", "reply", "ask", "await", "setPolicy", "setPriority", "presence", "busy", "hook",
+		"addContact", "acceptContact", "blockContact", "verifyContact", "resetContact", "contactAuthority", // some of these want a person, too
+		"quarantine", "clearQuarantine", "upload", "attachment":
 		return ScopeMail
 	case "doctor", "prune", "import", "shutdown", "keeperShutdown", "mailSnapshot",
 		"newAgent", "importAgent", "unassignAgent", "useAgent", "assignAgent", "exportAgent", "unlockAgent", "lockAgent",

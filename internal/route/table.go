@@ -15,7 +15,7 @@ const (
 
 // Daemon are the calls that the daemon answers itself.
 func Daemon() []Route {
-	return scoped(slices.Concat(daemon(), agents(), mail(), access(), sockets(), relay()))
+	return scoped(slices.Concat(daemon(), agents(), mail(), contacts(), access(), sockets(), relay()))
 }
 
 func daemon() []Route {
@@ -97,7 +97,7 @@ func mail() []Route {
 	return []Route{
 		{Name: "send", Method: post, Path: "/v1/mail/send", Summary: "Send a message.",
 			Detail: "It is on disk when this answers. The same id with the same content is the same message.",
-			Body:   conch.SendRequest{}, MaxBody: MaxMail, Answer: conch.SentMessage{}, Errors: with(conch.MessageConflict, conch.MessageRefused)},
+			Body:   conch.SendRequest{}, MaxBody: MaxMail, Answer: conch.SentMessage{}, Errors: with(conch.MessageConflict, conch.MessageRefused, conch.NotAContact, conch.AgentLocked)},
 		{Name: "inbox", Method: post, Path: "/v1/mail/inbox", Summary: "Fetch a session's messages and lease them for 120 s, or with peek only look.",
 			Body: conch.InboxRequest{}, MaxBody: MaxMail, Answer: conch.InboxPage{}, Errors: who},
 		{Name: "ack", Method: post, Path: "/v1/mail/ack", Summary: "Be done with messages of a session's inbox.",
@@ -144,6 +144,38 @@ func mail() []Route {
 			Body:   conch.PresenceRequest{}, MaxBody: MaxMail, Media: []string{EventType}, Errors: with(conch.SessionClosed)},
 		{Name: "busy", Method: post, Path: "/v1/presence/busy", Summary: "Say whether the client of a presence is at work.",
 			Body: conch.BusyRequest{}, MaxBody: MaxMail, Answer: conch.BusyRequest{}, Errors: with(conch.SessionNotFound)},
+	}
+}
+
+// contacts are the calls about agents of other homes, and about what comes with
+// mail.
+func contacts() []Route {
+	who := []conch.Kind{conch.InvalidAgent, conch.AgentNotFound, conch.AgentLocked, conch.ContactNotFound, conch.NotRunning, conch.NotOwner, conch.StoreDamaged}
+	agent := Param{Name: "agent", Type: String, Doc: "Whose; default the agent that works everywhere."}
+	contact := func(name, path, summary string, kinds ...conch.Kind) Route {
+		return Route{Name: name, Method: post, Path: "/v1/contacts/" + path, Summary: summary,
+			Body: conch.ContactRequest{}, MaxBody: MaxMail, Answer: conch.Contact{}, Errors: append(who[:len(who):len(who)], kinds...)}
+	}
+	verify := contact("verifyContact", "verify", "The safety number; with confirm, note that a person compared it.", conch.NotHuman)
+	verify.Answer = conch.ContactSafety{}
+	return []Route{
+		{Name: "contacts", Method: get, Path: "/v1/contacts", Summary: "An agent's contacts in other homes, those who wait for an answer first.",
+			Query: []Param{agent}, Answer: []conch.Contact{}, Errors: who},
+		contact("addContact", "add", "Ask an agent to be a contact, and give it a name.", conch.NameTaken, conch.LabelTaken, conch.NotAContact),
+		contact("acceptContact", "accept", "Let a contact in that asked, that was blocked, or whose keys changed. A person's decision.", conch.NotHuman),
+		contact("blockContact", "block", "Keep an agent out, and tell it."),
+		verify,
+		contact("resetContact", "reset", "Begin new ratchets with a contact; what has no report is sealed again."),
+		contact("contactAuthority", "authority", "Say what a contact's word counts for. To raise it is a person's decision.", conch.NotHuman),
+		{Name: "quarantine", Method: get, Path: "/v1/mail/quarantine", Summary: "Letters that could not be opened or taken, newest first.",
+			Query: []Param{agent}, Answer: []conch.Quarantined{}, Errors: who},
+		{Name: "clearQuarantine", Method: post, Path: "/v1/mail/quarantine/clear", Summary: "Throw them away.",
+			Body: conch.ContactRequest{}, MaxBody: MaxMail, Answer: conch.Acked{}, Errors: who},
+		{Name: "upload", Method: post, Path: "/v1/mail/upload", Summary: "Keep a file, the body, for a message that is about to be sent.",
+			Query:  []Param{{Name: "name", Type: String, Doc: "What the recipient is to call it."}},
+			Upload: true, Answer: conch.Attachment{}, Errors: []conch.Kind{conch.NotRunning, conch.NotOwner, conch.StoreDamaged}},
+		{Name: "attachment", Method: get, Path: "/v1/mail/attachments/{message}/{n}", Summary: "A file that came with a message.",
+			Query: []Param{agent}, Media: []string{BytesType}, Errors: append(who[:len(who):len(who)], conch.MessageNotFound)},
 	}
 }
 

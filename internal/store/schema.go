@@ -189,6 +189,150 @@ CREATE TABLE answers (
 );
 CREATE INDEX answers_by_run ON answers(run);
 `,
+	// 6: mail between homes. The tables that 3 made for it were never used; an
+	// agent here may be known to a peer there next to another agent of this
+	// home, so all of it is per agent and peer.
+	`
+DROP TABLE outbox;
+DROP TABLE dedupe;
+DROP TABLE dedupe_sparse;
+DROP TABLE contacts;
+CREATE TABLE accounts (                   -- an agent's own keys for encryption
+	agent      TEXT PRIMARY KEY,
+	address    TEXT NOT NULL,
+	state      BLOB NOT NULL,             -- sealed under the agent's key
+	epoch      INTEGER NOT NULL,          -- of these keys; outgoing numbers are counted in it
+	store      TEXT NOT NULL,             -- this run of the daemon, as the relay knows it
+	generation INTEGER NOT NULL           -- and its number
+) WITHOUT ROWID;
+CREATE TABLE contacts (
+	agent     TEXT NOT NULL,
+	address   TEXT NOT NULL,
+	name      TEXT NOT NULL,              -- '': none
+	state     TEXT NOT NULL,
+	authority TEXT NOT NULL,
+	verified  INTEGER NOT NULL,
+	held      TEXT NOT NULL,              -- why a person must decide before more of its mail is taken
+	text      TEXT NOT NULL,
+	since     INTEGER NOT NULL,
+	heard     INTEGER NOT NULL,
+	PRIMARY KEY (agent, address)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX contacts_by_name ON contacts(agent, name) WHERE name <> '';
+CREATE TABLE conversations (              -- the ratchets with one peer
+	agent   TEXT NOT NULL,
+	peer    TEXT NOT NULL,
+	state   BLOB NOT NULL,
+	pinned  BLOB NOT NULL,                -- the peer's keys as they were first seen, or accepted
+	next    INTEGER NOT NULL,             -- the number of the next message to it
+	reports INTEGER NOT NULL,             -- and of the next report
+	renew   INTEGER NOT NULL,             -- 1: begin a new session before anything is sealed
+	rate_at INTEGER NOT NULL,             -- mail's clock: since when the next two are counted
+	rate_n  INTEGER NOT NULL,             -- messages taken from it
+	rate_b  INTEGER NOT NULL,             -- bytes
+	PRIMARY KEY (agent, peer)
+) WITHOUT ROWID;
+CREATE TABLE outbox (                     -- until the peer's daemon says that it has it
+	n         INTEGER PRIMARY KEY,
+	agent     TEXT NOT NULL,
+	peer      TEXT NOT NULL,
+	kind      TEXT NOT NULL,
+	id        TEXT NOT NULL,
+	msg       INTEGER NOT NULL,           -- in messages; 0: none
+	body      BLOB NOT NULL,              -- what to seal, where msg does not say it
+	seq       INTEGER NOT NULL,           -- 0: not sealed yet
+	attempt   INTEGER NOT NULL,
+	sealed    BLOB NOT NULL,              -- empty: not sealed yet
+	published INTEGER NOT NULL,           -- how often
+	at        INTEGER NOT NULL,           -- mail's clock: when it was queued
+	next_at   INTEGER NOT NULL            -- mail's clock: when to publish it (again)
+);
+CREATE INDEX outbox_by_peer ON outbox(agent, peer, n);
+CREATE INDEX outbox_by_id ON outbox(id);
+CREATE TABLE dedupe (                     -- exact and for ever: all up to through have come
+	agent   TEXT NOT NULL,
+	peer    TEXT NOT NULL,
+	epoch   INTEGER NOT NULL,
+	lane    INTEGER NOT NULL,
+	through INTEGER NOT NULL,
+	PRIMARY KEY (agent, peer, epoch, lane)
+) WITHOUT ROWID;
+CREATE TABLE dedupe_sparse (              -- and these above it
+	agent TEXT NOT NULL,
+	peer  TEXT NOT NULL,
+	epoch INTEGER NOT NULL,
+	lane  INTEGER NOT NULL,
+	seq   INTEGER NOT NULL,
+	PRIMARY KEY (agent, peer, epoch, lane, seq)
+) WITHOUT ROWID;
+CREATE TABLE early (                      -- opened, and waits for one that comes before it
+	agent  TEXT NOT NULL,
+	peer   TEXT NOT NULL,
+	epoch  INTEGER NOT NULL,
+	seq    INTEGER NOT NULL,
+	header BLOB NOT NULL,
+	body   BLOB NOT NULL,
+	at     INTEGER NOT NULL,              -- mail's clock
+	PRIMARY KEY (agent, peer, epoch, seq)
+) WITHOUT ROWID;
+CREATE TABLE quarantine (
+	n       INTEGER PRIMARY KEY,
+	agent   TEXT NOT NULL,
+	peer    TEXT NOT NULL,
+	id      TEXT NOT NULL,
+	lane    INTEGER NOT NULL,
+	reason  TEXT NOT NULL,
+	attempt INTEGER NOT NULL,
+	asked   INTEGER NOT NULL,             -- mail's clock: when it was asked for again; 0: not
+	data    BLOB NOT NULL,
+	at      INTEGER NOT NULL
+);
+CREATE INDEX quarantine_by_id ON quarantine(agent, peer, id);
+CREATE TABLE reports (                    -- what a peer is to be told that is no step of a message here
+	agent  TEXT NOT NULL,
+	peer   TEXT NOT NULL,
+	id     TEXT NOT NULL,
+	status TEXT NOT NULL,
+	reason TEXT NOT NULL,
+	at     INTEGER NOT NULL,
+	due    INTEGER NOT NULL,
+	PRIMARY KEY (agent, peer, id)
+) WITHOUT ROWID;
+CREATE INDEX reports_due ON reports(agent, peer) WHERE due = 1;
+CREATE TABLE statements (                 -- those that were acted on
+	agent TEXT NOT NULL,
+	peer  TEXT NOT NULL,
+	id    TEXT NOT NULL,
+	at    INTEGER NOT NULL,
+	PRIMARY KEY (agent, peer, id)
+) WITHOUT ROWID;
+CREATE TABLE reported (                   -- the step of mail that was looked at last
+	one     INTEGER PRIMARY KEY CHECK (one = 1),
+	through INTEGER NOT NULL
+);
+INSERT INTO reported SELECT 1, coalesce(max(n), 0) FROM receipts;
+CREATE TABLE attachments (
+	msg    INTEGER NOT NULL,
+	i      INTEGER NOT NULL,
+	id     TEXT NOT NULL,                 -- of its file in the home, and of its blob at the relay
+	name   TEXT NOT NULL,
+	size   INTEGER NOT NULL,
+	sha256 TEXT NOT NULL,
+	key    BLOB NOT NULL,                 -- that its blob is sealed with
+	state  TEXT NOT NULL,                 -- here, away, gone
+	error  TEXT NOT NULL,
+	PRIMARY KEY (msg, i)
+) WITHOUT ROWID;
+CREATE TABLE uploads (                    -- files that no message has yet
+	id     TEXT PRIMARY KEY,
+	name   TEXT NOT NULL,
+	size   INTEGER NOT NULL,
+	sha256 TEXT NOT NULL,
+	at     INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX attachments_by_id ON attachments(id);
+CREATE INDEX attachments_away ON attachments(msg) WHERE state = 'away';
+`,
 }
 
 // migrate brings the file up to date, each step in a transaction of its own.

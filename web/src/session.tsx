@@ -44,6 +44,7 @@ export function SessionView({ agent, label, tab }: { agent: string; label: strin
             {label}
           </h1>
           <span class={"state " + standing(s)}>{standingText(s)}</span>
+          {s.sandbox && <span class="badge">sandbox</span>}
           <span class="grow" />
           <Actions s={s} />
         </div>

@@ -19,6 +19,7 @@ export interface Session {
   processes: number;
   attached: number;
   mail: number;
+  sandbox: boolean;
 }
 
 export interface Command {

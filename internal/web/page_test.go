@@ -179,6 +179,57 @@ func TestMail(t *testing.T) {
 	p.text(".views .count", "1")
 }
 
+// Another home asks to be a contact, and who looks at the page decides; the safety number
+// is the same on both sides.
+func TestContacts(t *testing.T) {
+	h, there := conchtest.New(t), conchtest.New(t)
+	h.OK("exec", "-s", "work", "true")
+	h.OK("relay", "listen", "127.0.0.1:0")
+	if out := there.Feed(strings.NewReader(h.OK("relay", "invite")), "relay", "join", "-"); out.Status != 0 {
+		t.Fatal(out)
+	}
+	var me, other conch.WhoAmI
+	h.JSON(&me, "whoami", "--json")
+	there.JSON(&other, "whoami", "--json")
+	p := open(t, h)
+	p.eval(`location.hash = "#/contacts"`)
+	p.text("main", "No contact yet")
+	there.OK("contacts", "add", "ann", me.Address, "--text", "it is <b>Bob</b>")
+	p.text(".contact", "asks to be a contact")
+	p.text(".contact .text", "it is <b>Bob</b>")
+	p.text(".contact", other.Address)
+	p.shot("contact-request")
+	p.fill(".contact input", "bob")
+	p.click(".contact button", "Accept")
+	p.text(".contact h3", "bob")
+	p.text(".contact .state", "contact")
+	p.eval(`(s => (s.value = "ask", s.dispatchEvent(new Event("change", {bubbles: true}))))(document.querySelector(".contact select"))`)
+	var list []conch.Contact
+	conchtest.Until(t, 10*time.Second, "the decision", func() bool {
+		h.JSON(&list, "contacts", "--json")
+		return len(list) == 1 && list[0].State == conch.ContactAccepted && list[0].Authority == conch.AuthorityAsk && list[0].Name == "bob"
+	})
+	there.OK("send", "ann/work", "hello from afar")
+	p.text(".notice", "from bob/main")
+	p.eval(`location.hash = "#/m"`)
+	p.click(".thread", "bob/main")
+	p.text(".message .text", "hello from afar")
+	p.fill("#reply", "hello back")
+	p.click(".reply button", "Reply")
+	p.text(".message:last-of-type .receipt", "held") // there, nobody is at main
+	p.eval(`location.hash = "#/contacts"`)
+	p.click(".contact button", "Safety number")
+	var safety conch.ContactSafety
+	there.JSON(&safety, "contacts", "verify", "ann", "--json")
+	p.text(".safety .number", safety.Number)
+	p.click(".safety button", "They are the same")
+	p.text(".contact .badge", "verified")
+	p.shot("contact")
+	p.click(".contact button", "Block")
+	p.click(".contact button", "Block bob?")
+	p.text(".contact .state", "blocked")
+}
+
 // A page that is left open over the death of the daemon is right again by itself.
 func TestDaemonDies(t *testing.T) {
 	h := conchtest.New(t)
@@ -447,6 +498,7 @@ func TestAxe(t *testing.T) {
 		{"#/p", "main", "server"},
 		{"#/m", ".thread", "report job"},
 		{"#/m/new", "main", "New message"},
+		{"#/contacts", "main", "No contact yet"},
 	}
 	last := h.Last("api").CommandID
 	views = append(views, struct{ hash, selector, text string }{"#/s/me/api/c/" + string(last), ".lines", "case 001"})

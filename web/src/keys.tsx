@@ -12,6 +12,7 @@ export const shortcuts: [string, string][] = [
   ["g o", "overview"],
   ["g p", "processes"],
   ["g m", "messages"],
+  ["g c", "contacts"],
   ["j / k", "next, previous session"],
   ["1 2 3 4", "commands, terminal, processes, mail of the session"],
   ["/", "search what is shown"],
@@ -67,6 +68,9 @@ export function onKey(e: KeyboardEvent): void {
       break;
     case "gm":
       go("#/m");
+      break;
+    case "gc":
+      go("#/contacts");
       break;
     case "j":
       move(1);

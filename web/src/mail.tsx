@@ -5,11 +5,22 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, post } from "./api";
 import { List } from "./list";
 import { go, toMessage } from "./place";
-import { agents, attempt, failed, loaded, loadMail, mailMore, may, messages, notify, sorted, tick } from "./state";
+import { agents, attempt, contactName, contacts, failed, loaded, loadMail, mailMore, may, messages, notify, sorted, tick } from "./state";
 import type { Message } from "./types";
 import { ago, clock, Code, Empty, Icon, icons, now, Time } from "./ui";
 
-export const party = (agent: string, session: string) => (session ? `${agent}/${session}` : agent);
+// party is somebody: an agent here, or one of another home by the name that we have for
+// it, or else the beginning of its address.
+export function party(agent: string, session: string): string {
+  if (agent.length > 32) {
+    const known = [...contacts.values()].find((c) => c.address === agent);
+    agent = known ? contactName(known) : agent.slice(0, 12) + "…";
+  }
+  return session ? `${agent}/${session}` : agent;
+}
+
+// ours is the agent of this home that a message is from or to.
+const ours = (m: Message) => (agents.some((a) => a.name === m.from) ? m.from : m.to);
 
 interface Thread {
   id: string;
@@ -199,7 +210,7 @@ function ThreadView({ t }: { t: Thread }) {
     // The rest of the thread, if only a part of it was loaded.
     attempt("Cannot load the thread", async () => {
       const m = t.list[0];
-      for (const x of await get<Message[]>(`/v1/mail/thread/${m.id}?agent=${encodeURIComponent(m.from)}`)) messages.set(x.id, x);
+      for (const x of await get<Message[]>(`/v1/mail/thread/${m.id}?agent=${encodeURIComponent(ours(m))}`)) messages.set(x.id, x);
     });
   }, [t.id]);
   useEffect(() => {
@@ -251,7 +262,7 @@ function MessageView({ m }: { m: Message }) {
           type="button"
           class="quiet small"
           aria-expanded={!!more}
-          onClick={() => (more ? setMore(null) : attempt("Cannot load its receipts", async () => setMore((await get<{ history: any[] }>(`/v1/mail/receipts/${m.id}?agent=${encodeURIComponent(m.from)}`)).history)))}
+          onClick={() => (more ? setMore(null) : attempt("Cannot load its receipts", async () => setMore((await get<{ history: any[] }>(`/v1/mail/receipts/${m.id}?agent=${encodeURIComponent(ours(m))}`)).history)))}
         >
           {more ? "Hide steps" : "Steps"}
         </button>
@@ -363,6 +374,9 @@ export function Compose({ to }: { to?: string }) {
             ))}
             {list.map((s) => (
               <option key={s.agent + s.label} value={`${s.agent}/${s.label}`} />
+            ))}
+            {[...contacts.values()].map((c) => (
+              <option key={c.agent + c.address} value={c.name || c.address} />
             ))}
           </datalist>
         </label>

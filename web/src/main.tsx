@@ -4,13 +4,14 @@ import { render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { logIn } from "./api";
 import { CommandView } from "./command";
+import { Contacts } from "./contacts";
 import { Help, helping, onKey } from "./keys";
 import { Mail } from "./mail";
 import { place } from "./place";
 import { Processes, ProcessView } from "./process";
 import { SessionView } from "./session";
 import { Overview, Sessions } from "./sessions";
-import { access, begin, dismiss, link, may, notices, running, setTheme, showTheme, sorted, theme, type Link } from "./state";
+import { access, begin, contacts, dismiss, link, may, notices, running, setTheme, showTheme, sorted, theme, type Link } from "./state";
 import { Code, Icon, icons } from "./ui";
 
 const linkWords: Record<Link, string> = { connecting: "connecting", live: "live", down: "the daemon is away; trying again", refused: "not let in" };
@@ -28,6 +29,8 @@ function View() {
       return <ProcessView key={p.id} id={p.id!} />;
     case "mail":
       return <Mail id={p.id} />;
+    case "contacts":
+      return <Contacts />;
   }
   return <Overview />;
 }
@@ -41,6 +44,7 @@ function Nav() {
     ["#/", "Sessions", icons.terminal, "overview session"],
     ["#/p", "Processes", icons.cpu, "processes", procs],
     ["#/m", "Messages", icons.mail, "mail", mail],
+    ["#/contacts", "Contacts", icons.people, "contacts", [...contacts.values()].filter((c) => c.state === "asked" || c.held).length],
   ];
   return (
     <nav class="views" aria-label="Views">
@@ -48,7 +52,7 @@ function Nav() {
         <a key={href} href={href} aria-current={views.split(" ").includes(at) ? "page" : undefined}>
           <Icon d={icon} />
           <span>{text}</span>
-          {n ? <span class={views === "mail" ? "count urgent" : "count"}>{n}</span> : null}
+          {n ? <span class={views === "mail" || views === "contacts" ? "count urgent" : "count"}>{n}</span> : null}
         </a>
       ))}
     </nav>
@@ -124,7 +128,7 @@ function Page() {
   const view = useRef<HTMLDivElement>(null);
   const where = [p.view, p.agent, p.label, p.id].join("/");
   useEffect(() => {
-    const names: Record<string, string> = { overview: "conch", processes: "Processes – conch", mail: "Messages – conch" };
+    const names: Record<string, string> = { overview: "conch", processes: "Processes – conch", mail: "Messages – conch", contacts: "Contacts – conch" };
     document.title = p.label ? `${p.agent}/${p.label} – conch` : (names[p.view] ?? "conch");
   }, [where]);
   if (link.value === "refused") return <Refused />;

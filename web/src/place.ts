@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 
 export interface Place {
-  view: "overview" | "session" | "command" | "processes" | "process" | "mail";
+  view: "overview" | "session" | "command" | "processes" | "process" | "mail" | "contacts";
   agent?: string;
   label?: string;
   tab?: string;
@@ -23,6 +23,8 @@ function read(): Place {
       return p[1] ? { view: "process", id: p[1] } : { view: "processes" };
     case "m":
       return { view: "mail", id: p[1] };
+    case "contacts":
+      return { view: "contacts" };
   }
   return { view: "overview" };
 }

@@ -4,7 +4,7 @@
 
 import { computed, signal } from "@preact/signals";
 import { Failure, get, listen, sessionPath } from "./api";
-import type { Access, Agent, Change, Command, MailEvent, Message, Process, Session, Status } from "./types";
+import type { Access, Agent, Change, Command, Contact, MailEvent, Message, Process, Quarantined, Session, Status } from "./types";
 
 export const tick = signal(0);
 let due = false;
@@ -200,8 +200,38 @@ function reloadMail(...of: string[]): void {
         failed("Cannot load mail", e);
       }
     }
+    loadContacts(); // a message may come with a request, or wait for its answer
   }, 150) as unknown as number;
 }
+
+// ---- contacts
+
+export const contacts = new Map<string, Contact>();
+export let quarantine: Quarantined[] = [];
+let contactsLoaded = false;
+
+export async function loadContacts(): Promise<void> {
+  try {
+    const found: Contact[] = [];
+    const letters: Quarantined[] = [];
+    for (const a of agents) {
+      found.push(...(await get<Contact[]>(`/v1/contacts?agent=${encodeURIComponent(a.name)}`)));
+      if (may("mail")) letters.push(...(await get<Quarantined[]>(`/v1/mail/quarantine?agent=${encodeURIComponent(a.name)}`)));
+    }
+    for (const c of found)
+      if (contactsLoaded && c.state === "asked" && contacts.get(c.agent + c.address)?.state !== "asked")
+        notify("info", `${contactName(c)} asks ${c.agent} to be a contact.`, "", "#/contacts");
+    contactsLoaded = true;
+    contacts.clear();
+    for (const c of found) contacts.set(c.agent + c.address, c);
+    quarantine = letters;
+    changed();
+  } catch (e) {
+    failed("Cannot load contacts", e);
+  }
+}
+
+export const contactName = (c: Contact) => c.name || c.address.slice(0, 12) + "…";
 
 // ---- everything
 
@@ -222,6 +252,7 @@ async function load(): Promise<void> {
   access.value = me;
   for (const h of histories.values()) loadHistory(h, h.whole && h.list.length > historyPart ? 0 : historyPart);
   reloadMail(...agents.map((a) => a.name));
+  loadContacts();
   loaded.value = true;
   changed();
 }
@@ -326,7 +357,10 @@ function onMail(e: MailEvent): void {
       if (m.recipients?.length === 1) m.recipients[0].status = e.status;
     }
   } else reloadMail(e.from, e.to);
-  if (e.type === "mail" && !m) notify("info", `New message for ${e.to}/${e.to_session} from ${e.from}/${e.from_session}.`, "", `#/m/${e.id}`);
+  if (e.type === "mail" && !m) {
+    const writer = [...contacts.values()].find((c) => c.address === e.from);
+    notify("info", `New message for ${e.to}/${e.to_session} from ${writer ? contactName(writer) : e.from}/${e.from_session}.`, "", `#/m/${e.id}`);
+  }
   changed();
 }
 

@@ -124,3 +124,25 @@ export interface Access {
   via: string;
   scopes: string[];
 }
+
+export interface Contact {
+  agent: string;
+  address: string;
+  name: string;
+  state: "requested" | "asked" | "accepted" | "blocked" | "refused";
+  authority: string;
+  verified: boolean;
+  held: string;
+  text: string;
+  pending: number;
+}
+
+export interface Quarantined {
+  n: number;
+  agent: string;
+  from: string;
+  reason: string;
+  asked: boolean;
+  bytes: number;
+  at: string;
+}

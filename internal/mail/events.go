@@ -109,7 +109,7 @@ func (s *step) events(agent, label string, after int64) ([]conch.MailEvent, int6
 		}
 		e.At, e.Type = time.Unix(0, at).UTC(), "receipt"
 		arrived := e.Status == conch.ReceiptHeld || e.Status == conch.ReceiptStored
-		if arrived && (agent == "" || about.agent == agent) && (label == "" || about.label == label) {
+		if arrived && (about.agent == agent || agent == "" && s.m.o.Agents.Known(about.agent)) && (label == "" || about.label == label) {
 			e.Type = "mail"
 		}
 		if about.label != "" {

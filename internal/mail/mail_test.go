@@ -593,6 +593,10 @@ func TestEvents(t *testing.T) {
 	if l := listen("me", "a", 0, 4); !slices.Equal(l, []string{"receipt queued", "receipt held", "receipt stored", "receipt seen"}) {
 		t.Error(l)
 	}
+	// Of all agents' mail each step comes once.
+	if l := listen("", "", 0, 4); !slices.Equal(l, []string{"receipt queued", "mail held", "mail stored", "receipt seen"}) {
+		t.Error(l)
+	}
 	// A listener that was told and read on: offered.
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan conch.MailEvent, 9)

@@ -217,6 +217,9 @@ func TestContacts(t *testing.T) {
 	p.fill("#reply", "hello back")
 	p.click(".reply button", "Reply")
 	p.text(".message:last-of-type .receipt", "held") // there, nobody is at main
+	if said := p.eval(`[...document.querySelectorAll(".notice")].map(n => n.innerText).join()`); strings.Contains(said, other.Address) {
+		t.Errorf("our own message is news: %q", said)
+	}
 	p.eval(`location.hash = "#/contacts"`)
 	p.click(".contact button", "Safety number")
 	var safety conch.ContactSafety

@@ -99,7 +99,7 @@ type Options struct {
 	Carried func(agent, address string)
 	// Contact gives the address that an agent has a name for.
 	Contact func(ctx context.Context, agent, name string) (address string, ok bool, err error)
-	// Changed is called after a write that concerned anybody.
+	// Changed is called when there may be something to tell another home.
 	Changed func()
 	// Files is the directory that attachments are kept in.
 	Files string
@@ -261,6 +261,7 @@ type step struct {
 	running   map[string]bool // "agent/label" of shells that run a command
 	wake      map[string]bool
 	recorded  []target // labels, once it is on disk
+	away      bool     // something happened to a message of another home
 }
 
 // write runs f and then wakes those it concerns. f may be run again.
@@ -284,7 +285,7 @@ func (m *Mail) write(ctx context.Context, running map[string]bool, f func(*step)
 		s.wake[everyMail] = true
 	}
 	m.bell.ring(s.wake)
-	if m.o.Changed != nil && len(s.wake) > 0 {
+	if m.o.Changed != nil && s.away {
 		m.o.Changed()
 	}
 	return nil

@@ -150,6 +150,7 @@ type Post struct {
 	wg   sync.WaitGroup
 
 	report, fetch chan struct{} // wake the two that look for work
+	looked        int64         // the last step of mail that was none to report; of the goroutine that reports
 
 	mu     sync.Mutex // guards what follows
 	closed bool

@@ -75,16 +75,20 @@ func fakeDaemon() int {
 	os.Rename(file+".new", file)
 	left := make(chan struct{})
 	mux := http.NewServeMux()
+	srv := &http.Server{Handler: protocol(mux, "1")}
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
 		json.NewEncoder(w).Encode(conch.StatusInfo{DaemonPID: os.Getpid(), Home: home})
 	})
 	mux.HandleFunc("POST /v1/shutdown", func(w http.ResponseWriter, r *http.Request) {
 		os.Remove(file)
 		fmt.Fprintln(w, "{}")
-		time.AfterFunc(10*time.Millisecond, func() { close(left) })
+		go func() {
+			srv.Shutdown(context.Background()) // waits until this answer is through
+			close(left)
+		}()
 	})
 	Ready(ready, nil)
-	go http.Serve(l, protocol(mux, "1"))
+	go srv.Serve(l)
 	<-left
 	return 0
 }

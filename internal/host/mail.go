@@ -35,6 +35,7 @@ func (h *Host) newMail() *mail.Mail {
 			return labels
 		},
 		Running: h.running,
+		Changed: h.watch.stir,
 		Fenced:  func() { h.Leave() },
 	}))
 }

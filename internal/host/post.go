@@ -174,9 +174,6 @@ func (h *Host) carried(o mail.Options) mail.Options {
 	o.Contact = func(ctx context.Context, agent, name string) (string, bool, error) {
 		return h.Post.Contact(ctx, agent, name)
 	}
-	o.Changed = func() {
-		h.watch.stir()
-		h.Post.Changed()
-	}
+	o.Report = func() { h.Post.Report() }
 	return o
 }

@@ -102,6 +102,8 @@ type Options struct {
 	Carried func(agent, address string)
 	// Contact gives the address that an agent has a name for.
 	Contact func(ctx context.Context, agent, name string) (address string, ok bool, err error)
+	// Report, if set, is called when there may be something to tell another home.
+	Report func()
 	// Files is the directory that attachments are kept in.
 	Files string
 }
@@ -265,6 +267,7 @@ type step struct {
 	running   map[string]bool // "agent/label" of shells that run a command
 	wake      map[string]bool
 	recorded  []target // labels, once it is on disk
+	away      bool     // something happened to a message of another home
 }
 
 // write runs f and then wakes those it concerns. f may be run again.
@@ -288,6 +291,9 @@ func (m *Mail) write(ctx context.Context, running map[string]bool, f func(*step)
 		s.wake[everybody] = true
 		m.bell.ring(s.wake)
 		m.o.Changed()
+	}
+	if s.away && m.o.Report != nil {
+		m.o.Report()
 	}
 	return nil
 }

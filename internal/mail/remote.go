@@ -32,6 +32,9 @@ func (s *step) Wall() int64 { return s.wall }
 // Concern has those woken who wait for something of an agent.
 func (s *step) Concern(agent string) { s.concern(agent, "") }
 
+// Tell says that there is something to tell another home.
+func (s *step) Tell() { s.away = true }
+
 // A Parcel is an accepted message to an agent of another home.
 type Parcel struct {
 	N                   int64 // its number among all messages
@@ -145,6 +148,7 @@ func (s *step) Receive(in Inbound) (status conch.Receipt, reason string, known b
 	if d.held {
 		status = conch.ReceiptHeld
 	}
+	s.away = true
 	sum := sha256.Sum256([]byte(in.Text))
 	n, err := s.insert(r, to, sum[:], status, open, "relay", in.SentAt.UnixNano())
 	if err != nil {

@@ -416,6 +416,7 @@ func (s *step) advance(n int64, status conch.Receipt) error {
 		Scan(&was, &from.agent, &from.label, &to.agent, &to.label); err != nil {
 		return err
 	}
+	s.away = s.away || IsAddress(from.agent)
 	s.concern(from.agent, from.label)
 	further := rank(status) > rank(was)
 	if to.label == "" {

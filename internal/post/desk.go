@@ -1,6 +1,7 @@
 package post
 
 import (
+	"bytes"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ type desk struct {
 	s       *mail.Step
 	own     *seal.Account
 	changed bool // the account
+	files   bool // a message with attachments came
 	talks   map[string]*talk
 }
 
@@ -77,7 +79,10 @@ func (d *desk) talk(peer string) (*talk, error) {
 			err = conch.Errorf(conch.StoreDamaged, "the conversation of agent %s with %s cannot be read: %v", d.l.agent, peer, err)
 		}
 		if err == nil && len(pinned) > 0 {
-			t.pinned, err = seal.ParseDevice(pinned, peer)
+			// Nearly always it is the one that is known, which was verified.
+			if t.pinned = t.c.Device(); t.pinned.IsZero() || !bytes.Equal(pinned, t.pinned.Encode()) {
+				t.pinned, err = seal.ParseDevice(pinned, peer)
+			}
 		}
 	}
 	if err != nil {

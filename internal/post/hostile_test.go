@@ -35,7 +35,7 @@ func (b *bad) Publish(ctx context.Context, to, id string, data []byte, ttl time.
 }
 
 // trusting are two homes that are contacts, the first with a bad wire.
-func trusting(t *testing.T, publish func(ctx context.Context, to, id string, data []byte, real func(to, id string, data []byte) error) error) (a, b *home) {
+func trusting(t testing.TB, publish func(ctx context.Context, to, id string, data []byte, real func(to, id string, data []byte) error) error) (a, b *home) {
 	t.Helper()
 	a, b = newHome(t), newHome(t)
 	if publish != nil {
@@ -579,7 +579,7 @@ func TestARelayThatLostItsDisk(t *testing.T) {
 }
 
 // lose removes what the relay's server keeps, and not what its owner set.
-func lose(t *testing.T, dir string) {
+func lose(t testing.TB, dir string) {
 	t.Helper()
 	if err := os.RemoveAll(filepath.Join(dir, "jetstream")); err != nil {
 		t.Fatal(err)

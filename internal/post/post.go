@@ -150,6 +150,7 @@ type Post struct {
 	wg   sync.WaitGroup
 
 	report, fetch chan struct{} // wake the two that look for work
+	looked        int64         // the last step of mail that was none to report; of the goroutine that reports
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -240,8 +241,8 @@ func leaving() error {
 	return conch.Errorf(conch.NotRunning, "the daemon is leaving").Hint("try again: the next command starts another").Retry()
 }
 
-// Changed is for mail to call after its writes: there may be something to report.
-func (p *Post) Changed() { wake(p.report) }
+// Report is for mail to call after its writes: there may be something to report.
+func (p *Post) Report() { wake(p.report) }
 
 func wake(c chan struct{}) {
 	select {

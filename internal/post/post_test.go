@@ -19,7 +19,7 @@ import (
 
 // A home is one end: mail, post, keys and a relay, all real.
 type home struct {
-	t     *testing.T
+	t     testing.TB
 	dir   string
 	keys  *agent.Store
 	mail  *mail.Mail
@@ -44,7 +44,7 @@ func limits() Limits {
 }
 
 // newHome makes a home with the agent me. It is opened by open.
-func newHome(t *testing.T) *home {
+func newHome(t testing.TB) *home {
 	t.Helper()
 	dir := t.TempDir()
 	keys, err := agent.Open(dir)
@@ -81,7 +81,7 @@ func (h *home) open() {
 		Contact: func(ctx context.Context, agent, name string) (string, bool, error) {
 			return h.post.Contact(ctx, agent, name)
 		},
-		Changed: func() { h.post.Changed() },
+		Report: func() { h.post.Report() },
 	})
 	h.post = New(Options{
 		Mail: h.mail, Active: h.relay.Active, Agents: h.keys.Names, Limits: limits(), Log: h.log,
@@ -121,7 +121,7 @@ func (h *home) close() {
 }
 
 // pair gives two homes at one relay, the first one's.
-func pair(t *testing.T) (a, b *home) {
+func pair(t testing.TB) (a, b *home) {
 	t.Helper()
 	a, b = newHome(t), newHome(t)
 	a.open()
@@ -130,7 +130,7 @@ func pair(t *testing.T) (a, b *home) {
 	return a, b
 }
 
-func join(t *testing.T, hub *home, others ...*home) {
+func join(t testing.TB, hub *home, others ...*home) {
 	t.Helper()
 	ctx := t.Context()
 	if _, err := hub.relay.Listen(ctx, "127.0.0.1:0"); err != nil {
@@ -163,7 +163,7 @@ func (h *home) enrolled() {
 	})
 }
 
-func until(t *testing.T, what string, f func() bool) {
+func until(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(25 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -219,7 +219,7 @@ func (h *home) fetch(n int) (texts []string) {
 }
 
 // befriend makes two homes contacts of each other.
-func befriend(t *testing.T, a, b *home) {
+func befriend(t testing.TB, a, b *home) {
 	t.Helper()
 	if _, err := a.post.AddContact(t.Context(), conch.ContactRequest{Agent: "me", Peer: b.address()}, func(string) error { return nil }); err != nil {
 		t.Fatal(err)

@@ -96,9 +96,10 @@ func (l *line) file(ctx context.Context, batch []relay.Message) error {
 	slices.Sort(labels)
 	running := l.p.o.Mail.Atwork(ctx, l.agent, slices.Compact(labels))
 	var peers map[string]bool
+	var d *desk
 	err = l.p.o.Mail.Update(ctx, running, func(s *mail.Step) error {
 		peers = map[string]bool{}
-		d := l.desk(s)
+		d = l.desk(s)
 		for _, in := range letters {
 			if err := d.open(in); err != nil {
 				return err
@@ -120,8 +121,9 @@ func (l *line) file(ctx context.Context, batch []relay.Message) error {
 	for p := range peers {
 		l.send(p) // an answer, or what waited for one
 	}
-	wake(l.p.report)
-	wake(l.p.fetch)
+	if d.files {
+		wake(l.p.fetch)
+	}
 	return nil
 }
 
@@ -223,6 +225,7 @@ func (d *desk) again(h seal.Header) (known bool, err error) {
 		return false, err
 	}
 	if n, err := res.RowsAffected(); err != nil || n > 0 {
+		d.s.Tell()
 		return true, err
 	}
 	// It may wait for an earlier one, and is reported on when it is delivered.
@@ -476,6 +479,7 @@ func (d *desk) deliver(t *talk, h seal.Header, body []byte) error {
 	if in == nil { // for conch itself, or too late
 		return nil
 	}
+	d.files = d.files || len(in.Attachments) > 0
 	status, reason, known, err := d.s.Receive(*in)
 	if err != nil {
 		return err
@@ -588,6 +592,6 @@ func (d *desk) quota(t *talk, size int) (refusal string) {
 func (d *desk) report(peer, id string, status conch.Receipt, reason string) error {
 	_, err := d.s.Tx().Exec(`INSERT INTO reports(agent, peer, id, status, reason, at, due) VALUES (?, ?, ?, ?, ?, ?, 1)
 		ON CONFLICT DO UPDATE SET status = excluded.status, reason = excluded.reason, due = 1`, d.l.agent, peer, id, status, reason, d.s.Wall())
-	d.s.Concern(d.l.agent)
+	d.s.Tell()
 	return err
 }

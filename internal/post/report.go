@@ -70,7 +70,7 @@ func (p *Post) reportSome(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	if len(list) == 0 && due == 0 {
-		return false, p.skipOwn(ctx)
+		return false, nil
 	}
 	type pair struct{ agent, peer string }
 	var told map[pair]bool
@@ -141,36 +141,19 @@ func (p *Post) reportSome(ctx context.Context) (more bool, err error) {
 	return more || len(list) > 0, nil
 }
 
+// reportable looks behind the mark, or behind what was looked at since and was mail
+// within the home: that is not worth a write each time.
 func (p *Post) reportable(s *mail.Step) ([]mail.Reportable, int64, error) {
 	var through int64
 	if err := s.Tx().Row(`SELECT through FROM reported`).Scan(&through); err != nil {
 		return nil, 0, err
 	}
-	return s.Reportable(through, reportBatch)
-}
-
-// skipOwn moves the mark past many steps of mail within the home, now and then: it
-// is no news to anybody.
-func (p *Post) skipOwn(ctx context.Context) error {
 	for {
-		var last, through int64
-		var found bool
-		if err := p.o.Mail.View(ctx, func(s *mail.Step) error {
-			if err := s.Tx().Row(`SELECT through FROM reported`).Scan(&through); err != nil {
-				return err
-			}
-			list, l, err := s.Reportable(through, reportBatch)
-			last, found = l, len(list) > 0
-			return err
-		}); err != nil || found || last-through < reportBatch {
-			return err
+		list, last, err := s.Reportable(max(through, p.looked), reportBatch)
+		if err != nil || len(list) > 0 || last <= max(through, p.looked) {
+			return list, max(last, p.looked), err
 		}
-		if err := p.o.Mail.Update(ctx, nil, func(s *mail.Step) error {
-			_, err := s.Tx().Exec(`UPDATE reported SET through = max(through, ?)`, last)
-			return err
-		}); err != nil {
-			return err
-		}
+		p.looked = last
 	}
 }
 
@@ -210,7 +193,7 @@ func (d *desk) retried(peer string, r seal.Retry) error {
 	}
 	if n, _ := res.RowsAffected(); n > 0 {
 		t.renew, t.changed = true, true
-		d.s.Concern(d.l.agent)
+		d.s.Tell()
 	}
 	rows, err := d.s.Tx().Query(`SELECT n, kind, id, msg, seq, attempt FROM outbox WHERE agent = ? AND peer = ? AND kind IN ('mail', 'tombstone') AND seq > 0 ORDER BY n`, d.l.agent, peer)
 	if err != nil {

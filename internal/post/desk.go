@@ -146,6 +146,23 @@ func (d *desk) met(t *talk, device seal.Device) error {
 	return nil
 }
 
+// moved has everything sealed again that has no report, when a peer turns out to
+// have other keys than it was sealed for.
+func (d *desk) moved(t *talk, change seal.Change) error {
+	if change != seal.Successor && change != seal.Changed {
+		return nil
+	}
+	next := d.s.Now()
+	if held, err := d.held(t.peer); err != nil {
+		return err
+	} else if held {
+		next = never
+	}
+	_, err := d.s.Tx().Exec(`UPDATE outbox SET sealed = x'', attempt = min(attempt + 1, ?), published = 0, next_at = ?
+		WHERE agent = ? AND peer = ? AND kind IN ('mail', 'tombstone') AND seq > 0`, maxAttempts, next, d.l.agent, t.peer)
+	return err
+}
+
 // row is one of the outbox.
 type row struct {
 	n         int64

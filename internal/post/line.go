@@ -405,7 +405,9 @@ func (l *line) remark(ctx context.Context) error {
 	l.mu.Lock()
 	m.Store, m.Generation, l.unmarked = l.store, uint64(l.mark), false
 	l.mu.Unlock()
-	if _, err := l.wire.Mark(ctx, m); err != nil {
+	has, err := l.wire.Mark(ctx, m)
+	// A mark of ours that says more than the store is no other daemon's.
+	if ours := has.Store == m.Store && has.Generation == m.Generation; err != nil && !(ours && errors.Is(err, conch.GenerationStale)) {
 		return l.fence(err)
 	}
 	l.mu.Lock()

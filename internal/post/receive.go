@@ -172,6 +172,9 @@ func (d *desk) open(in letter) error {
 	if err := d.met(t, opened.Device); err != nil {
 		return err
 	}
+	if err := d.moved(t, opened.Change); err != nil {
+		return err
+	}
 	if err := d.heard(h.From); err != nil {
 		return err
 	}

@@ -334,7 +334,8 @@ func (l *line) meet(ctx context.Context, peer string, ratchet bool) error {
 		if err != nil {
 			return err
 		}
-		if _, err := t.c.Learn(b); err != nil {
+		change, err := t.c.Learn(b)
+		if err != nil {
 			return fmt.Errorf("the relay's keys of %s: %w", peer, err)
 		}
 		t.changed = true
@@ -342,6 +343,9 @@ func (l *line) meet(ctx context.Context, peer string, ratchet bool) error {
 			return fmt.Errorf("the relay has only old keys of %s", peer)
 		}
 		if err := d.met(t, t.c.Device()); err != nil {
+			return err
+		}
+		if err := d.moved(t, change); err != nil {
 			return err
 		}
 		if start && (!t.c.Ready() || t.renew) {

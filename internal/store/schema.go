@@ -233,7 +233,7 @@ CREATE TABLE conversations (              -- the ratchets with one peer
 	PRIMARY KEY (agent, peer)
 ) WITHOUT ROWID;
 CREATE TABLE outbox (                     -- until the peer's daemon says that it has it
-	n         INTEGER PRIMARY KEY,
+	n         INTEGER PRIMARY KEY AUTOINCREMENT, -- whoever has one in hand must not meet another row
 	agent     TEXT NOT NULL,
 	peer      TEXT NOT NULL,
 	kind      TEXT NOT NULL,

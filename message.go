@@ -272,8 +272,9 @@ type FoundMessage struct {
 	Status      Receipt   `json:"status"`
 	SentAt      time.Time `json:"sent_at"`
 	// Reason and Recipients are as in Receipts.
-	Reason     string      `json:"reason"`
-	Recipients []Recipient `json:"recipients"`
+	Reason      string       `json:"reason"`
+	Recipients  []Recipient  `json:"recipients"`
+	Attachments []Attachment `json:"attachments"`
 }
 
 // A MailEvent is one step of a message, as it is streamed. To the recipient it

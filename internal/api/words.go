@@ -552,6 +552,7 @@ ReceiptEntry.reason Why, where there is something to say.
 ReceiptEntry.session The recipient it is about, agent/label; empty: the message.
 FoundMessage A message that was sent or received.
 FoundMessage.id Its id.
+FoundMessage.attachments The files that came with it.
 FoundMessage.from The agent that sent it.
 FoundMessage.from_session The session that sent it.
 FoundMessage.to The agent it is for.

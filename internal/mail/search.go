@@ -142,6 +142,9 @@ func (m *Mail) found(ctx context.Context, query string, args ...any) ([]conch.Fo
 			if f.Reason, err = s.why(n, f.Status, f.Recipients); err != nil {
 				return err
 			}
+			if f.Attachments, _, err = s.attached(n); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

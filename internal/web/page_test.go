@@ -172,6 +172,22 @@ func TestMail(t *testing.T) {
 	p.text(".message:last-of-type .receipt", "done")
 	p.click(".message:last-of-type button", "Steps")
 	p.text(".steps", "in the inbox")
+	// A file goes with it, and comes out again as it was.
+	notes := filepath.Join(h.Work, "notes.bin")
+	if err := os.WriteFile(notes, []byte("\x00notes\xff\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.eval(`location.hash = "#/m/new"`)
+	p.fill("#to", "a")
+	p.fill("#text", "see the file")
+	p.do(chromedp.SetUploadFiles(chromedp.CSS("input[type=file]"), []string{notes}))
+	p.click(".compose button", "Send")
+	p.text(".files", "notes.bin")
+	if got := p.eval(`[...new Uint8Array(await (await fetch(document.querySelector(".files a").href)).arrayBuffer())].join()`); got != "0,110,111,116,101,115,255,10" {
+		t.Errorf("the file came as %s", got)
+	}
+	h.JSON(&got, "inbox", "-s", "a", "--json")
+	h.OK("ack", "-s", "a", got[len(got)-1].ID)
 	// New mail rings wherever one is, and is counted.
 	p.eval(`location.hash = "#/"`)
 	h.OK("send", "a", "ping", "-s", "b")

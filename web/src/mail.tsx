@@ -2,12 +2,12 @@
 // is data from somebody: it is shown as text and nothing else.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get, post } from "./api";
+import { Failure, get, post } from "./api";
 import { List } from "./list";
 import { go, toMessage } from "./place";
 import { agents, attempt, contactName, contacts, failed, loaded, loadMail, mailMore, may, messages, notify, sorted, tick } from "./state";
 import type { Message } from "./types";
-import { ago, clock, Code, Empty, Icon, icons, now, Time } from "./ui";
+import { ago, bytes, clock, Code, Empty, Icon, icons, now, Time } from "./ui";
 
 // party is somebody: an agent here, or one of another home by the name that we have for
 // it, or else the beginning of its address.
@@ -256,6 +256,26 @@ function MessageView({ m }: { m: Message }) {
         </span>
       </p>
       <div class="text">{m.text}</div>
+      {m.attachments?.length > 0 && (
+        <ul class="files" aria-label="Attachments">
+          {m.attachments.map((a) => (
+            <li key={a.n}>
+              {a.here ? (
+                <a href={`/v1/mail/attachments/${m.id}/${a.n}?agent=${encodeURIComponent(ours(m))}`} download={a.name}>
+                  <Icon d={icons.download} />
+                  {a.name}
+                </a>
+              ) : (
+                <span>{a.name}</span>
+              )}
+              <span class="muted">
+                {bytes(a.size)}
+                {a.here ? "" : a.error ? `, not here: ${a.error}` : ", on its way"}
+              </span>
+            </li>
+          ))}
+        </ul>
+      )}
       <p class="bar">
         <Receipt m={m} />
         <button
@@ -327,16 +347,28 @@ function Reply({ t }: { t: Thread }) {
   );
 }
 
+async function upload(f: File): Promise<{ id: string }> {
+  const r = await fetch(`/v1/mail/upload?name=${encodeURIComponent(f.name)}`, { method: "POST", body: f, headers: { "Content-Type": "application/octet-stream" } });
+  const body = await r.json();
+  if (!r.ok) throw new Failure(body.error.code, `${f.name}: ${body.error.message}`, body.error.hint, r.status);
+  return body;
+}
+
 export function Compose({ to }: { to?: string }) {
   const list = sorted.value;
   const [from, setFrom] = useState("");
   const [rcpt, setTo] = useState(to ?? "");
   const [text, setText] = useState("");
+  const files = useRef<HTMLInputElement>(null);
   const me = agents.find((a) => a.active)?.name ?? "me";
   const send = async (e: Event) => {
     e.preventDefault();
     const [agent, session] = (from || `${me}/main`).split("/");
-    const sent = await attempt("Cannot send", () => post<{ id: string; status: string; to: string; to_session: string | null }>("/v1/mail/send", { agent, session, to: rcpt, text, role: "user" }));
+    const sent = await attempt("Cannot send", async () => {
+      const attachments: string[] = [];
+      for (const f of files.current?.files ?? []) attachments.push((await upload(f)).id);
+      return post<{ id: string; status: string; to: string; to_session: string | null }>("/v1/mail/send", { agent, session, to: rcpt, text, role: "user", ...(attachments.length ? { attachments } : {}) });
+    });
     if (!sent) return;
     notify("info", `Sent to ${party(sent.to, sent.to_session ?? "")}: ${receiptWords[sent.status] ?? sent.status}.`);
     setText("");
@@ -383,6 +415,10 @@ export function Compose({ to }: { to?: string }) {
         <label>
           Text
           <textarea id="text" rows={8} required value={text} onInput={(e) => setText(e.currentTarget.value)} onKeyDown={(e) => e.key === "Enter" && (e.ctrlKey || e.metaKey) && send(e)} />
+        </label>
+        <label>
+          Files
+          <input type="file" multiple ref={files} />
         </label>
         <span class="bar">
           <button type="submit" disabled={!text || !rcpt}>

@@ -90,6 +90,16 @@ export interface Message {
   sent_at: string;
   reason: string;
   recipients: Recipient[] | null;
+  attachments: Attachment[];
+}
+
+export interface Attachment {
+  n: number;
+  id: string;
+  name: string;
+  size: number;
+  here: boolean;
+  error: string;
 }
 
 export interface MailEvent {

@@ -33,10 +33,11 @@ func goList(t *testing.T, format string, args ...string) [][]string {
 // What a package may never reach, by way of others either. A pattern that ends
 // in /... covers all below.
 var forbidden = []struct{ from, to string }{
-	{"internal/keeper", "internal/agent internal/envelope internal/api internal/host internal/daemon internal/session internal/store internal/mail internal/seal internal/relay client"},
+	{"internal/keeper", "internal/agent internal/envelope internal/api internal/host internal/daemon internal/session internal/store internal/mail internal/post internal/seal internal/relay client"},
 	{"internal/shell", "internal/keeper internal/session internal/tape"},
 	{"internal/session", "internal/relay internal/keeper internal/api internal/host internal/daemon internal/store internal/mail client"},
-	{"internal/mail", "internal/keeper internal/api internal/host internal/daemon internal/session client"},
+	{"internal/mail", "internal/post internal/seal internal/relay internal/keeper internal/api internal/host internal/daemon internal/session client"},
+	{"internal/post", "internal/keeper internal/api internal/host internal/daemon internal/session client"},
 	{"internal/host", "internal/keeper internal/api internal/daemon client"},
 	{"internal/api", "internal/keeper internal/daemon client"},
 	{"internal/mcp", "internal/relay internal/api internal/host internal/daemon internal/session internal/keeper internal/store internal/mail"},

@@ -13,8 +13,9 @@ const (
 	// sizeBudget is for the binary with its symbols, which is half as large
 	// again as the one that make builds. SQLite, compiled to Go, is most of it;
 	// the second term is the MCP SDK's, the third serving TLS, WebSockets and
-	// tools over HTTP, then NATS, and sandboxes with the responder.
-	sizeBudget = 23<<20 + 2600<<10 + 1430<<10 + 14100<<10 + 380<<10
+	// tools over HTTP, then NATS, sandboxes with the responder, and mail between
+	// homes with its encryption.
+	sizeBudget = 23<<20 + 2600<<10 + 1430<<10 + 14100<<10 + 380<<10 + 1140<<10
 	// initBudget is what all packages' set-up may take, in milliseconds. It
 	// is paid by every call and, in memory, by every session's keeper.
 	initBudget = 4.0

@@ -184,8 +184,8 @@ func TestHTTPScopes(t *testing.T) {
 	for scope, want := range map[string]string{
 		"read":  "sessions shell_output shell_screen whoami",
 		"exec":  "sessions shell_exec shell_input shell_output shell_screen shell_signal shell_start shell_wait use whoami",
-		"mail":  "ack ask await_reply inbox send use whoami",
-		"admin": "ack ask await_reply inbox send sessions shell_exec shell_input shell_output shell_screen shell_signal shell_start shell_wait use whoami",
+		"mail":  "ack ask await_reply contacts inbox send use whoami",
+		"admin": "ack ask await_reply contacts inbox send sessions shell_exec shell_input shell_output shell_screen shell_signal shell_start shell_wait use whoami",
 	} {
 		p := overHTTP(h, withoutInitialize, newToken(h, "t-"+scope, scope), "")
 		list, err := p.ListTools(t.Context(), nil)

@@ -23,7 +23,7 @@ func TestIndependentClient(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), python, "testdata/client.py", h.Exe, era)
 			cmd.Env = h.Env
 			out, err := cmd.CombinedOutput()
-			if err != nil || !strings.Contains(string(out), "drove 15 tools") {
+			if err != nil || !strings.Contains(string(out), "drove 16 tools") {
 				t.Errorf("%v: %s", err, out)
 			}
 		})

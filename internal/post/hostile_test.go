@@ -604,6 +604,30 @@ func lose(t testing.TB, dir string) {
 	}
 }
 
+// drained is a relay that has no one-time keys to hand out.
+type drained struct{ Wire }
+
+func (d drained) Claim(ctx context.Context, address string) (relay.Claim, error) {
+	c, err := d.Wire.Claim(ctx, address)
+	c.Key, c.Limited = nil, true
+	return c, err
+}
+
+// Somebody has drawn all one-time keys: conversations begin all the same.
+func TestDrainedKeys(t *testing.T) {
+	a, b := newHome(t), newHome(t)
+	a.wrap = func(w Wire) Wire { return drained{w} }
+	b.wrap = a.wrap
+	a.open()
+	b.open()
+	join(t, a, b)
+	befriend(t, a, b)
+	a.talk(b, 5)
+	b.talk(a, 5)
+	b.forget(a)
+	a.talk(b, 5)
+}
+
 // The wall clock jumps by a year, forth and back.
 func TestClockJumps(t *testing.T) {
 	a, b := newHome(t), newHome(t)
@@ -627,5 +651,3 @@ func TestClockJumps(t *testing.T) {
 		b.talk(a, 3)
 	}
 }
-
-var _ = relay.MaxBatch

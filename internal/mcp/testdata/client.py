@@ -139,6 +139,10 @@ a.call("ack", ids=[m["id"] for m in r["messages"]])
 r, _ = a.call("inbox", peek=True)
 assert r["messages"] == [], r
 
+# Contacts: none here, and to accept one is for a person.
+r, text = a.call("contacts", action="ls")
+assert r["contacts"] == [], r
+
 left_out = set(listed) - a.called - b.called
 assert not left_out, left_out
 a.leave()

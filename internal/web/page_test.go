@@ -487,57 +487,64 @@ func TestFirstPaint(t *testing.T) {
 	}
 }
 
-// TestAxe has a second opinion on whether everybody can use the page: axe-core, in both
-// colour schemes and both widths.
-func TestAxe(t *testing.T) {
+// TestViews looks at every view in both colour schemes and both widths: has axe-core, a
+// second opinion on whether everybody can use it, something against it; is it wider than
+// the window. It keeps a picture of each, two of which are the README's.
+func TestViews(t *testing.T) {
 	axe, err := os.ReadFile(filepath.Join(root, "web", "node_modules", "axe-core", "axe.min.js"))
 	if err != nil {
 		missing(t, "axe-core is not there: run npm ci in web")
 	}
 	h := conchtest.New(t)
 	furnish(h)
+	var procs []conch.Process
+	h.JSON(&procs, "ps", "--json")
 	p := open(t, h)
 	p.text(".tile.busy", "1")
 	if _, err := chromedp.Run(p.ctx, chromedp.Evaluate[json.RawMessage](string(axe)+";1")); err != nil {
 		t.Fatal(err)
 	}
-	look := func(where string) {
+	views := []struct{ name, hash, selector, text string }{
+		{"overview", "#/", ".glance, aside", "api"},
+		{"session", "#/s/me/api", ".command", "pytest"},
+		{"command", "#/s/me/api/c/" + string(h.Last("api").CommandID), ".lines", "case 001"},
+		{"terminal", "#/s/me/api/terminal", ".terminal .state", "looking on"},
+		{"session-processes", "#/s/me/docs/processes", "main", "clock"},
+		{"session-mail", "#/s/me/api/mail", "main", "report job"},
+		{"processes", "#/p", "main", "server"},
+		{"process", "#/p/" + string(procs[0].ProcessID), ".state", "running"},
+		{"mail", "#/m", ".thread", "report job"},
+		{"compose", "#/m/new", "main", "New message"},
+		{"contacts", "#/contacts", "main", "No contact yet"},
+	}
+	look := func(name, hash, selector, text string, width int64) {
 		t.Helper()
+		p.eval(fmt.Sprintf("location.hash = %q", hash))
+		p.text(selector, text)
+		p.shot(name)
 		got := p.eval(`JSON.stringify((await axe.run(document, {resultTypes: ["violations"]})).violations.map(v => [v.id, v.help, v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + " " + (n.any[0]?.message ?? ""))]))`)
 		if got != "[]" {
-			t.Errorf("%s: %s", where, strings.ReplaceAll(got, `],[`, "],\n["))
+			t.Errorf("%s: %s", name, strings.ReplaceAll(got, `],[`, "],\n["))
+		}
+		if over := p.eval(`document.documentElement.scrollWidth > innerWidth`); over != "false" {
+			t.Errorf("%s is wider than %d", name, width)
 		}
 	}
-	views := []struct{ hash, selector, text string }{
-		{"#/", ".glance, aside", "api"},
-		{"#/s/me/api", ".command", "pytest"},
-		{"#/s/me/api/terminal", ".terminal .state", "looking on"},
-		{"#/s/me/docs/processes", "main", "clock"},
-		{"#/s/me/api/mail", "main", "report job"},
-		{"#/p", "main", "server"},
-		{"#/m", ".thread", "report job"},
-		{"#/m/new", "main", "New message"},
-		{"#/contacts", "main", "No contact yet"},
+	for _, v := range views {
+		look(v.name, v.hash, v.selector, v.text, 1280)
 	}
-	last := h.Last("api").CommandID
-	views = append(views, struct{ hash, selector, text string }{"#/s/me/api/c/" + string(last), ".lines", "case 001"})
-	for _, scheme := range []string{"light", "dark"} {
-		p.colours(scheme)
-		for _, width := range []int64{1280, 360} {
-			p.size(width, 740)
-			for _, v := range views {
-				if width == 360 && scheme == "dark" {
-					continue // colours and widths do not meet
-				}
-				p.eval(fmt.Sprintf("location.hash = %q", v.hash))
-				p.text(v.selector, v.text)
-				look(fmt.Sprintf("%s, %s, %d wide", v.hash, scheme, width))
-				if over := p.eval(`document.documentElement.scrollWidth > innerWidth`); over != "false" {
-					t.Errorf("%s is wider than %d", v.hash, width)
-				}
-			}
-		}
+	p.colours("dark")
+	for _, v := range views {
+		look(v.name+"-dark", v.hash, v.selector, v.text, 1280)
 	}
+	p.size(360, 740)
+	for _, v := range views {
+		look(v.name+"-phone", v.hash, v.selector, v.text, 360)
+	}
+	p.click(".threads .thread, .views a", "Messages")
+	p.click(".thread", "report job")
+	p.text(".message", "v3")
+	p.shot("thread-phone")
 }
 
 // Everything that matters can be done from the keyboard.
@@ -582,59 +589,6 @@ func TestKeyboard(t *testing.T) {
 		}
 		got = got[at:]
 	}
-}
-
-// TestPictures shows the page at work, as the README does.
-func TestPictures(t *testing.T) {
-	h := conchtest.New(t)
-	furnish(h)
-	p := open(t, h)
-	p.text(".tile.busy", "1")
-	p.shot("overview")
-	p.click(".item", "api")
-	p.text(".command", "pytest")
-	p.shot("session")
-	p.click(".command", "pytest")
-	p.text(".lines", "case 001")
-	p.shot("command")
-	p.eval(`location.hash = "#/p"`)
-	p.text("main", "clock")
-	p.shot("processes")
-	p.click(".item", "clock")
-	p.until("its usage", `document.querySelectorAll(".spark .edge").length === 2`)
-	p.shot("process")
-	p.eval(`location.hash = "#/m"`)
-	p.click(".thread", "report job")
-	p.text(".message", "v3")
-	p.shot("mail")
-	p.colours("dark")
-	p.shot("mail-dark")
-	p.eval(`location.hash = "#/"`)
-	p.text("main", "Running now")
-	p.shot("overview-dark")
-	p.eval(`location.hash = "#/s/me/api"`)
-	p.text(".command", "pytest")
-	p.shot("session-dark")
-	p.size(360, 740)
-	p.shot("phone-session")
-	p.eval(`location.hash = "#/"`)
-	p.text("aside", "api")
-	p.shot("phone-list")
-	p.eval(fmt.Sprintf("location.hash = '#/s/me/api/c/%s'", h.Last("api").CommandID))
-	p.text(".lines", "case 001")
-	p.shot("phone-command")
-	p.eval(`location.hash = "#/m"`)
-	p.text(".thread", "report job")
-	p.shot("phone-mail")
-	p.click(".thread", "report job")
-	p.text(".message", "v3")
-	p.shot("phone-thread")
-	p.eval(`location.hash = "#/p"`)
-	p.text("main", "clock")
-	p.shot("phone-processes")
-	p.eval(`location.hash = "#/s/me/api/terminal"`)
-	p.text(".terminal .state", "looking on")
-	p.shot("phone-terminal")
 }
 
 // setup is what the commands of furnish call.

@@ -98,6 +98,10 @@ func TestRoundTrip(t *testing.T) {
 		}
 		want["conch.db"] = "database"
 		got := files(t, to)
+		if _, ok := got[RestoredFile]; !ok { // the daemon is to know
+			t.Errorf("no %s", RestoredFile)
+		}
+		delete(got, RestoredFile)
 		for name, text := range want {
 			if got[name] != text {
 				t.Errorf("%s: %q, want %q", name, got[name], text)

@@ -47,7 +47,10 @@ func homesAtARelay(t *testing.T, n int) (relay *Home, homes []*Home) {
 		for _, other := range homes[i+1:] {
 			other.enrolled()
 			h.enrolled()
-			h.OK("contacts", "add", "peer"+strconv.Itoa(len(h.contacts())), other.address())
+			name := "peer" + strconv.Itoa(len(h.contacts()))
+			Until(t, Limit, "the other's keys are at the relay", func() bool {
+				return h.Conch("contacts", "add", name, other.address()).Status == 0
+			})
 			other.accepts(h)
 			Until(t, Limit, "it is accepted", func() bool {
 				for _, c := range h.contacts() {
@@ -264,9 +267,13 @@ func TestPostFaultPoints(t *testing.T) {
 					want[i] = append(want[i], text)
 				}
 			}
+			var done time.Time // what comes after the messages, such as reports, has some time left
 			Until(t, Limit, "its daemon died, or has done its work", func() bool {
 				reached = reached || pid > 1 && !Alive(pid)
-				return reached || b.waiting() == len(want[0]) && a.waiting() == len(want[1])
+				if done.IsZero() && b.waiting() == len(want[0]) && a.waiting() == len(want[1]) {
+					done = time.Now()
+				}
+				return reached || !done.IsZero() && time.Since(done) > 5*time.Second
 			})
 			a.OK("up")
 			b.gets(want[0])

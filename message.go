@@ -281,7 +281,7 @@ type FoundMessage struct {
 // is a doorbell: the text is fetched.
 type MailEvent struct {
 	Seq         int64     `json:"seq"`
-	Type        string    `json:"type"` // mail: for the listener; receipt: of its own message
+	Type        string    `json:"type"` // mail: for the listener; receipt: of its own message; contact: From waits for a person's decision
 	ID          string    `json:"id"`
 	Status      Receipt   `json:"status"`
 	At          time.Time `json:"at"`

@@ -21,7 +21,9 @@ const everybody = ""
 // called when nothing happened for a while. It ends with ctx, or with an error
 // of emit or idle.
 //
-// Numbers only grow and are kept, so that a listener goes on where it was cut off.
+// Numbers only grow and are kept, so that a listener goes on where it was cut off. A
+// listener to the whole agent is also told of contacts that wait for a person,
+// without a number.
 func (m *Mail) Events(ctx context.Context, agent, label string, after int64, emit func(conch.MailEvent) error, idle func() error) error {
 	key := agent
 	if label != "" {
@@ -47,12 +49,18 @@ func (m *Mail) Events(ctx context.Context, agent, label string, after int64, emi
 	}
 	beat := time.NewTicker(15 * time.Second)
 	defer beat.Stop()
+	var told map[string]string // contacts that wait for a person
 	for {
 		changed := m.bell.listen(key)
 		var list []conch.MailEvent
 		var err error
 		if err := m.read(ctx, func(s *step) error {
-			list, after, err = s.events(agent, label, after)
+			if list, after, err = s.events(agent, label, after); err != nil || label != "" {
+				return err
+			}
+			var news []conch.MailEvent
+			news, told, err = s.contactEvents(agent, told)
+			list = append(news, list...)
 			return err
 		}); err != nil {
 			return err
@@ -71,7 +79,7 @@ func (m *Mail) Events(ctx context.Context, agent, label string, after int64, emi
 				return err
 			}
 		}
-		if len(list) == eventBatch {
+		if len(list) >= eventBatch {
 			continue
 		}
 		select {
@@ -86,6 +94,33 @@ func (m *Mail) Events(ctx context.Context, agent, label string, after int64, emi
 			return context.Cause(m.ctx)
 		}
 	}
+}
+
+// contactEvents are the contacts that a person has to decide on and that the
+// listener was not told of. They are states and not steps, so they have no
+// number: who listens again is told again.
+func (s *step) contactEvents(agent string, told map[string]string) (list []conch.MailEvent, now map[string]string, err error) {
+	rows, err := s.tx.Query(`SELECT agent, address, state, iif(held <> '', held, text), since FROM contacts WHERE (?1 = '' OR agent = ?1) AND (state = 'asked' OR held <> '')`, agent)
+	if err != nil {
+		return nil, told, err
+	}
+	defer rows.Close()
+	now = map[string]string{}
+	for rows.Next() {
+		e := conch.MailEvent{Type: "contact"}
+		var state string
+		var at int64
+		if err := rows.Scan(&e.To, &e.From, &state, &e.Reason, &at); err != nil {
+			return nil, told, err
+		}
+		e.At = time.Unix(0, at).UTC()
+		key := e.To + " " + e.From
+		now[key] = state + " " + e.Reason
+		if told[key] != now[key] {
+			list = append(list, e)
+		}
+	}
+	return list, now, rows.Err()
 }
 
 func (s *step) events(agent, label string, after int64) ([]conch.MailEvent, int64, error) {

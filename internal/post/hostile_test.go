@@ -196,6 +196,14 @@ func TestStrangers(t *testing.T) {
 	// One that asks, waits, is blocked, and is told.
 	m = a.send(b.address()+"/main", "please")
 	until(t, "the request is there", func() bool { return b.contact(a) != nil })
+	heard := make(chan conch.MailEvent, 1)
+	listen, stop := context.WithCancel(t.Context())
+	defer stop()
+	go b.mail.Events(listen, "me", "", -1, func(e conch.MailEvent) error { heard <- e; return nil }, func() error { return nil }) // ends with stop
+	if e := <-heard; e.Type != "contact" || e.From != a.address() {
+		t.Errorf("%+v", e)
+	}
+	stop()
 	if c := b.contact(a); c.State != conch.ContactAsked || c.Authority != conch.AuthorityInform {
 		t.Errorf("%+v", c)
 	}

@@ -403,3 +403,58 @@ func TestAttachments(t *testing.T) {
 		t.Error(o)
 	}
 }
+
+// A home that was restored from a backup writes and is written to again, under new
+// keys, and nothing comes twice.
+func TestRestoredHomeWritesAgain(t *testing.T) {
+	t.Parallel()
+	_, homes := homesAtARelay(t, 2)
+	a, b := homes[0], homes[1]
+	say := func(from, to *Home, text string) {
+		t.Helper()
+		id := conch.NewMessageID()
+		from.OK("send", to.address()+"/main", text, "--id", id)
+		to.gets([]string{text})
+		Until(t, Limit, "its sender knows", func() bool {
+			var r conch.Receipts
+			from.JSON(&r, "receipts", id, "--json")
+			return r.Status == conch.ReceiptDone
+		})
+	}
+	say(a, b, "one")
+	say(b, a, "two")
+	numbers := func() string { return strings.TrimSpace(a.OK("contacts", "verify", b.address())) }
+	before := numbers()
+	file := filepath.Join(b.Work, "backup.tar.gz")
+	b.OK("backup", file)
+	for i := range 3 {
+		say(b, a, fmt.Sprint("after ", i))
+		say(a, b, fmt.Sprint("and back ", i))
+	}
+	b.OK("down", "--all")
+	b.OK("restore", "--force", file)
+	if _, err := os.Stat(filepath.Join(b.Path, "restored")); err != nil {
+		t.Error(err)
+	}
+	b.OK("up")
+	for i := range 3 {
+		say(b, a, fmt.Sprint("restored ", i))
+		say(a, b, fmt.Sprint("and again ", i))
+	}
+	if numbers() == before {
+		t.Error("the safety number is the same: the old keys are in use")
+	}
+	if _, err := os.Stat(filepath.Join(b.Path, "restored")); err == nil {
+		t.Error("the daemon did not see that it was restored")
+	}
+	for _, c := range a.contacts() {
+		if c.Held != "" {
+			t.Errorf("its mail is held: %s", c.Held)
+		}
+	}
+	// What was moved aside is a home of its own.
+	aside, _ := filepath.Glob(b.Path + ".before-*")
+	for _, d := range aside {
+		os.RemoveAll(d)
+	}
+}

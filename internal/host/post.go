@@ -23,7 +23,7 @@ import (
 const restoredFile = "restored"
 
 func (h *Host) newPost() *post.Post {
-	restored := restoredOnce{path: filepath.Join(h.Home, restoredFile)}
+	restored := &restored{path: filepath.Join(h.Home, restoredFile), done: map[string]bool{}}
 	return post.New(post.Options{
 		Mail:   h.Mail,
 		Active: h.Relay.Active,
@@ -46,6 +46,7 @@ func (h *Host) newPost() *post.Post {
 			return w, nil
 		},
 		Restored: restored.is,
+		Renewed:  func(agent string) { restored.renewed(agent, h.mailAgentNames()) },
 		Limits: post.Limits{
 			Rate: h.Config.Get(config.ContactRate), Bytes: h.Config.Get(config.ContactBytes), Requests: h.Config.Get(config.ContactRequests),
 			Resend: h.Config.Time(config.MailResend), Patience: h.Config.Time(config.ContactPatience), HoldBack: 10 * time.Minute,
@@ -54,20 +55,31 @@ func (h *Host) newPost() *post.Post {
 	})
 }
 
-// restoredOnce reads the mark of a restore, once: an agent whose key is unlocked
-// later is told too.
-type restoredOnce struct {
+// restored is the mark of a restore, and which agents have had new keys since. It
+// goes when all have.
+type restored struct {
 	path string
-	once sync.Once
-	yes  bool
+	mu   sync.Mutex // guards the rest
+	done map[string]bool
 }
 
-func (r *restoredOnce) is(string) bool {
-	r.once.Do(func() {
-		_, err := os.Lstat(r.path)
-		r.yes = !errors.Is(err, fs.ErrNotExist)
-	})
-	return r.yes
+func (r *restored) is(agent string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := os.Lstat(r.path)
+	return !r.done[agent] && !errors.Is(err, fs.ErrNotExist)
+}
+
+func (r *restored) renewed(agent string, all []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done[agent] = true
+	for _, a := range all {
+		if !r.done[a] {
+			return
+		}
+	}
+	os.Remove(r.path)
 }
 
 func (h *Host) mailAgentNames() []string { return mailAgents{h}.Names() }
@@ -79,9 +91,6 @@ func (h *Host) StartPost(ctx context.Context) {
 		h.Log.Error("start the relay", "err", err)
 	}
 	h.Post.Start()
-	if ctx.Err() == nil && len(h.Post.Lines()) == len(h.mailAgentNames()) {
-		os.Remove(filepath.Join(h.Home, restoredFile)) // every agent has new keys
-	}
 }
 
 // FillContact gives a request that names no agent the one that works everywhere, and

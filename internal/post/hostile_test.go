@@ -112,8 +112,8 @@ func TestARelayThatLies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := trusting(t, publish)
-			a.talk(b, 60)
-			b.talk(a, 20)
+			a.talk(b, 30)
+			b.talk(a, 10)
 		})
 	}
 }

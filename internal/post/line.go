@@ -38,6 +38,9 @@ type line struct {
 	key   Identity
 	wire  Wire
 	woken chan struct{} // the link changed, or keys are short
+	// restored says that a restore left word. Nothing is published before the
+	// line has been claimed, and that begins with new keys then. Of run alone.
+	restored bool
 
 	mu       sync.Mutex // guards what follows
 	fenced   error      // another daemon is this agent now
@@ -74,7 +77,7 @@ func (l *line) trouble() error {
 // account makes the agent's keys for encryption, if it has none. An agent that
 // was made anew under its name has another address, and begins anew.
 func (l *line) account(ctx context.Context) error {
-	restored := l.p.o.Restored != nil && l.p.o.Restored(l.agent)
+	l.restored = l.p.o.Restored != nil && l.p.o.Restored(l.agent)
 	return l.p.o.Mail.Update(ctx, nil, func(s *mail.Step) error {
 		var address string
 		err := s.Tx().Row(`SELECT address FROM accounts WHERE agent = ?`, l.agent).Scan(&address)
@@ -88,8 +91,6 @@ func (l *line) account(ctx context.Context) error {
 					return err
 				}
 			}
-		case restored:
-			return l.retire(s, 0)
 		default:
 			return nil
 		}
@@ -343,6 +344,7 @@ func (l *line) claim(ctx context.Context, link relay.Link, moved bool) error {
 		}
 		next = max(next, has.Generation)
 	}
+	behind = behind || l.restored
 	mark := relay.Mark{Store: newStore(), Generation: next + 1}
 	err = l.p.o.Mail.Update(ctx, nil, func(s *mail.Step) error {
 		if behind {
@@ -362,6 +364,9 @@ func (l *line) claim(ctx context.Context, link relay.Link, moved bool) error {
 	}
 	if behind {
 		l.p.o.Log.Warn("this home's mail is older than what the relay has seen of it: it was restored from a backup, or is a copy; new keys were made", "agent", l.agent)
+	}
+	if l.restored = false; l.p.o.Renewed != nil {
+		l.p.o.Renewed(l.agent)
 	}
 	if _, err := l.wire.Mark(ctx, mark); err != nil {
 		return l.fence(err)

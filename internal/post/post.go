@@ -110,9 +110,10 @@ type Options struct {
 	// Agents are the names of this home's agents, and Key gives the key of one.
 	Agents func() []string
 	Key    func(agent string) (Identity, error)
-	// Restored says that the home was restored from a backup since it was last
-	// asked, for every agent once.
+	// Restored says that the home was restored from a backup and an agent's keys
+	// have not been made anew since; Renewed is called when they have, or need not be.
 	Restored func(agent string) bool
+	Renewed  func(agent string)
 	Limits   Limits
 	Log      *slog.Logger // nil: nothing is logged
 }

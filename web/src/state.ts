@@ -92,11 +92,12 @@ export interface Notice {
 export const notices = signal<Notice[]>([]);
 let noticeID = 0;
 
-export function notify(kind: Notice["kind"], text: string, hint = "", href = ""): void {
+export function notify(kind: Notice["kind"], text: string, hint = "", href = ""): number {
   const n = { id: ++noticeID, kind, text, hint, href };
   // A storm of them is shown as its last few.
   notices.value = [...notices.value.filter((o) => o.text !== text), n].slice(-4);
   setTimeout(() => dismiss(n.id), kind === "error" ? 12000 : 6000);
+  return n.id;
 }
 export const dismiss = (id: number) => {
   notices.value = notices.value.filter((n) => n.id !== id);
@@ -345,6 +346,19 @@ async function refreshProcesses(s: Session): Promise<void> {
   }
 }
 
+// ring tells of new mail. While the last word of it is still there, the next takes its
+// place: agents may write a lot.
+let rung = { id: 0, count: 0 };
+function ring(e: MailEvent): void {
+  const still = notices.value.some((n) => n.id === rung.id);
+  const count = still ? rung.count + 1 : 1;
+  if (still) dismiss(rung.id);
+  const writer = [...contacts.values()].find((c) => c.address === e.from);
+  const who = `${writer ? contactName(writer) : e.from}/${e.from_session}`;
+  const text = count === 1 ? `New message for ${e.to}/${e.to_session} from ${who}.` : `${count} new messages, the last for ${e.to}/${e.to_session} from ${who}.`;
+  rung = { id: notify("info", text, "", count === 1 ? `#/m/${e.id}` : "#/m"), count };
+}
+
 function onMail(e: MailEvent): void {
   mailHeard++;
   const m = messages.get(e.id);
@@ -357,10 +371,7 @@ function onMail(e: MailEvent): void {
       if (m.recipients?.length === 1) m.recipients[0].status = e.status;
     }
   } else reloadMail(e.from, e.to);
-  if (e.type === "mail" && !m) {
-    const writer = [...contacts.values()].find((c) => c.address === e.from);
-    notify("info", `New message for ${e.to}/${e.to_session} from ${writer ? contactName(writer) : e.from}/${e.from_session}.`, "", `#/m/${e.id}`);
-  }
+  if (e.type === "mail" && !m) ring(e);
   changed();
 }
 

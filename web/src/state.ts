@@ -1,6 +1,7 @@
-// What the page knows. Everything is changed in place and announced by one signal, at
-// most once a frame: with a thousand sessions at work, a signal for each would be a
-// page that only redraws.
+// What the page knows. It is announced by one signal, at most once a frame: with a
+// thousand sessions at work, a signal for each would be a page that only redraws. What
+// changes is replaced, never changed in place: a component whose properties are the same
+// is not drawn again.
 
 import { computed, signal } from "@preact/signals";
 import { Failure, get, listen, sessionPath } from "./api";
@@ -160,8 +161,11 @@ function merge(h: History, c: Change): void {
   h.heard++;
   for (const cmd of c.commands) {
     const old = h.byID.get(cmd.command_id);
-    if (old) Object.assign(old, cmd, { command: old.command });
-    else {
+    if (old) {
+      const next = { ...cmd, command: old.command };
+      h.byID.set(cmd.command_id, next);
+      h.list[h.list.lastIndexOf(old)] = next;
+    } else {
       h.byID.set(cmd.command_id, cmd);
       h.list.push(cmd);
     }
@@ -174,15 +178,23 @@ function merge(h: History, c: Change): void {
 
 let mailHeard = 0; // events of mail
 
+// fetchMail takes messages of an agent from a call. Those of which something was heard
+// meanwhile may be older than that, and are loaded again.
+export async function fetchMail(agent: string, path: string, signal?: AbortSignal): Promise<Message[]> {
+  const heard = mailHeard;
+  const list = await get<Message[]>(path, signal);
+  for (const m of list) messages.set(m.id, m);
+  changed();
+  if (mailHeard !== heard) reloadMail(agent);
+  return list;
+}
+
 export async function loadMail(agent: string, before = ""): Promise<void> {
   const part = 200;
-  const heard = mailHeard;
-  const list = await get<Message[]>(`/v1/mail/messages?agent=${encodeURIComponent(agent)}&limit=${part}` + (before ? `&before=${before}` : ""));
-  for (const m of list) messages.set(m.id, m);
+  const list = await fetchMail(agent, `/v1/mail/messages?agent=${encodeURIComponent(agent)}&limit=${part}` + (before ? `&before=${before}` : ""));
   if (list.length === part) mailMore.add(agent);
   else mailMore.delete(agent);
   changed();
-  if (mailHeard !== heard) reloadMail(agent); // what came meanwhile may not be in it
 }
 
 let mailTimer = 0;
@@ -365,11 +377,7 @@ function onMail(e: MailEvent): void {
   if (m) {
     // Receipts of several recipients are the server's to sum up.
     if ((m.recipients?.length ?? 0) > 1) reloadMail(m.from);
-    else {
-      m.status = e.status;
-      m.reason = e.reason;
-      if (m.recipients?.length === 1) m.recipients[0].status = e.status;
-    }
+    else messages.set(e.id, { ...m, status: e.status, reason: e.reason, recipients: m.recipients?.length === 1 ? [{ ...m.recipients[0], status: e.status }] : m.recipients });
   } else reloadMail(e.from, e.to);
   if (e.type === "mail" && !m) ring(e);
   changed();

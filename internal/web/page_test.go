@@ -191,7 +191,7 @@ func TestMail(t *testing.T) {
 	// New mail rings wherever one is, and is counted.
 	p.eval(`location.hash = "#/"`)
 	h.OK("send", "a", "ping", "-s", "b")
-	p.text(".notice", "New message for me/a from me/b")
+	p.text(".notice", "for me/a from me/b")
 	p.text(".views .count", "1")
 }
 

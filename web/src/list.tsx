@@ -68,7 +68,8 @@ export function List(p: ListProps): JSX.Element {
   }, [p.show?.n]);
 
   const onScroll = () => {
-    const el = box.current!;
+    const el = box.current;
+    if (!el) return; // the last scrolling of a list that is gone
     if (Math.abs(el.scrollTop - setting.current) < 1) {
       setting.current = -1;
       return;

@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Failure, get, post } from "./api";
 import { List } from "./list";
 import { go, toMessage } from "./place";
-import { agents, attempt, contactName, contacts, failed, loaded, loadMail, mailMore, may, messages, notify, sorted, tick } from "./state";
+import { agents, attempt, contactName, contacts, failed, fetchMail, loaded, loadMail, mailMore, may, messages, notify, sorted, tick } from "./state";
 import type { Message } from "./types";
 import { ago, bytes, clock, Code, Empty, Icon, icons, now, Time } from "./ui";
 
@@ -70,11 +70,7 @@ export function Mail({ id }: { id?: string }) {
       try {
         const found = new Set<string>();
         for (const a of agents) {
-          const list = await get<Message[]>(`/v1/mail/search?agent=${encodeURIComponent(a.name)}&text=${encodeURIComponent(want)}`, stop.signal);
-          for (const m of list) {
-            messages.set(m.id, m);
-            found.add(m.id);
-          }
+          for (const m of await fetchMail(a.name, `/v1/mail/search?agent=${encodeURIComponent(a.name)}&text=${encodeURIComponent(want)}`, stop.signal)) found.add(m.id);
         }
         setHits(found);
       } catch (e) {
@@ -210,7 +206,7 @@ function ThreadView({ t }: { t: Thread }) {
     // The rest of the thread, if only a part of it was loaded.
     attempt("Cannot load the thread", async () => {
       const m = t.list[0];
-      for (const x of await get<Message[]>(`/v1/mail/thread/${m.id}?agent=${encodeURIComponent(ours(m))}`)) messages.set(x.id, x);
+      await fetchMail(ours(m), `/v1/mail/thread/${m.id}?agent=${encodeURIComponent(ours(m))}`);
     });
   }, [t.id]);
   useEffect(() => {

@@ -152,7 +152,7 @@ function useUsage(id: string, live: boolean): Sample[] {
         if (last) setList((l) => [...l, { cpu, memory: p.memory_bytes }].slice(-samples));
         last = { at, cpu: p.cpu_ms };
         const old = processes.get(id);
-        if (old && !old.ended_at) Object.assign(old, { cpu_ms: p.cpu_ms, peak_memory_bytes: p.peak_memory_bytes, memory_bytes: p.memory_bytes, processes: p.processes, stdout_bytes: p.stdout_bytes, stderr_bytes: p.stderr_bytes });
+        if (old && !old.ended_at && !p.ended_at) processes.set(id, p);
       } catch {
         // The daemon is away for a moment, or the process is over.
       }

@@ -104,6 +104,7 @@ function Actions({ s }: { s: Session }) {
 }
 
 function Commands({ s }: { s: Session }) {
+  tick.value;
   const h = history(s.agent, s.label);
   const [want, setWant] = useState("");
   const t = now.value;

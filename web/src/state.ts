@@ -1,6 +1,7 @@
-// What the page knows. Everything is changed in place and announced by one signal, at
-// most once a frame: with a thousand sessions at work, a signal for each would be a
-// page that only redraws.
+// What the page knows. It is announced by one signal, at most once a frame: with a
+// thousand sessions at work, a signal for each would be a page that only redraws. What
+// changes is replaced, never changed in place: a component whose properties are the same
+// is not drawn again.
 
 import { computed, signal } from "@preact/signals";
 import { Failure, get, listen, sessionPath } from "./api";
@@ -92,11 +93,12 @@ export interface Notice {
 export const notices = signal<Notice[]>([]);
 let noticeID = 0;
 
-export function notify(kind: Notice["kind"], text: string, hint = "", href = ""): void {
+export function notify(kind: Notice["kind"], text: string, hint = "", href = ""): number {
   const n = { id: ++noticeID, kind, text, hint, href };
   // A storm of them is shown as its last few.
   notices.value = [...notices.value.filter((o) => o.text !== text), n].slice(-4);
   setTimeout(() => dismiss(n.id), kind === "error" ? 12000 : 6000);
+  return n.id;
 }
 export const dismiss = (id: number) => {
   notices.value = notices.value.filter((n) => n.id !== id);
@@ -159,8 +161,11 @@ function merge(h: History, c: Change): void {
   h.heard++;
   for (const cmd of c.commands) {
     const old = h.byID.get(cmd.command_id);
-    if (old) Object.assign(old, cmd, { command: old.command });
-    else {
+    if (old) {
+      const next = { ...cmd, command: old.command };
+      h.byID.set(cmd.command_id, next);
+      h.list[h.list.lastIndexOf(old)] = next;
+    } else {
       h.byID.set(cmd.command_id, cmd);
       h.list.push(cmd);
     }
@@ -173,15 +178,23 @@ function merge(h: History, c: Change): void {
 
 let mailHeard = 0; // events of mail
 
+// fetchMail takes messages of an agent from a call. Those of which something was heard
+// meanwhile may be older than that, and are loaded again.
+export async function fetchMail(agent: string, path: string, signal?: AbortSignal): Promise<Message[]> {
+  const heard = mailHeard;
+  const list = await get<Message[]>(path, signal);
+  for (const m of list) messages.set(m.id, m);
+  changed();
+  if (mailHeard !== heard) reloadMail(agent);
+  return list;
+}
+
 export async function loadMail(agent: string, before = ""): Promise<void> {
   const part = 200;
-  const heard = mailHeard;
-  const list = await get<Message[]>(`/v1/mail/messages?agent=${encodeURIComponent(agent)}&limit=${part}` + (before ? `&before=${before}` : ""));
-  for (const m of list) messages.set(m.id, m);
+  const list = await fetchMail(agent, `/v1/mail/messages?agent=${encodeURIComponent(agent)}&limit=${part}` + (before ? `&before=${before}` : ""));
   if (list.length === part) mailMore.add(agent);
   else mailMore.delete(agent);
   changed();
-  if (mailHeard !== heard) reloadMail(agent); // what came meanwhile may not be in it
 }
 
 let mailTimer = 0;
@@ -345,22 +358,28 @@ async function refreshProcesses(s: Session): Promise<void> {
   }
 }
 
+// ring tells of new mail. While the last word of it is still there, the next takes its
+// place: agents may write a lot.
+let rung = { id: 0, count: 0 };
+function ring(e: MailEvent): void {
+  const still = notices.value.some((n) => n.id === rung.id);
+  const count = still ? rung.count + 1 : 1;
+  if (still) dismiss(rung.id);
+  const writer = [...contacts.values()].find((c) => c.address === e.from);
+  const who = `${writer ? contactName(writer) : e.from}/${e.from_session}`;
+  const text = count === 1 ? `New message for ${e.to}/${e.to_session} from ${who}.` : `${count} new messages, the last for ${e.to}/${e.to_session} from ${who}.`;
+  rung = { id: notify("info", text, "", count === 1 ? `#/m/${e.id}` : "#/m"), count };
+}
+
 function onMail(e: MailEvent): void {
   mailHeard++;
   const m = messages.get(e.id);
   if (m) {
     // Receipts of several recipients are the server's to sum up.
     if ((m.recipients?.length ?? 0) > 1) reloadMail(m.from);
-    else {
-      m.status = e.status;
-      m.reason = e.reason;
-      if (m.recipients?.length === 1) m.recipients[0].status = e.status;
-    }
+    else messages.set(e.id, { ...m, status: e.status, reason: e.reason, recipients: m.recipients?.length === 1 ? [{ ...m.recipients[0], status: e.status }] : m.recipients });
   } else reloadMail(e.from, e.to);
-  if (e.type === "mail" && !m) {
-    const writer = [...contacts.values()].find((c) => c.address === e.from);
-    notify("info", `New message for ${e.to}/${e.to_session} from ${writer ? contactName(writer) : e.from}/${e.from_session}.`, "", `#/m/${e.id}`);
-  }
+  if (e.type === "mail" && !m) ring(e);
   changed();
 }
 

@@ -44,7 +44,7 @@ func connect(h *conchtest.Home, revision string, args ...string) *peer {
 
 func connectAs(h *conchtest.Home, name, revision string, args ...string) *peer {
 	h.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), conchtest.Limit)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*conchtest.Limit) // of all calls
 	h.T.Cleanup(cancel)
 	p := &peer{t: h.T, cmd: h.Cmd(ctx, append([]string{"mcp"}, args...)...), updated: map[string]int{}}
 	var stderr bytes.Buffer
@@ -90,7 +90,7 @@ type args = map[string]any
 // try calls a tool; only the protocol must work.
 func (p *peer) try(tool string, a args) result {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), conchtest.Limit)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*conchtest.Limit)
 	defer cancel()
 	r, err := p.CallTool(ctx, &sdk.CallToolParams{Name: tool, Arguments: a})
 	if err != nil {

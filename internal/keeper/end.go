@@ -239,6 +239,13 @@ func (k *Keeper) shutdown(then func(proc.Report)) {
 		return
 	}
 	k.closeAttachment()
+	if k.state != nil && k.sh != nil && k.others() {
+		// A session that is not closed by this comes back, and says so.
+		k.state.Jobs = true
+		if err := k.state.Save(k.statePath()); err != nil {
+			k.log.Warn("save checkpoint", "err", err)
+		}
+	}
 	k.everything(true, func(rep proc.Report) {
 		for _, s := range append([]*stream(nil), k.streams...) {
 			k.drain(s)

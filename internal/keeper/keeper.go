@@ -286,6 +286,7 @@ func (k *Keeper) open(shell bool) (*net.UnixListener, error) {
 		k.pending = &conch.ShellReport{}
 		k.pending.Restarted = true
 		k.pending.Restored, k.pending.Lost = k.state.Names()
+		k.state.Jobs = false // told
 		if len(k.index.Entries()) > 0 {
 			k.pending.Restored = append(k.pending.Restored, "history")
 		}

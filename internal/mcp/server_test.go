@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -472,7 +473,7 @@ func TestStandalone(t *testing.T) {
 	if i.Daemon.PID != p.cmd.Process.Pid || i.Daemon.Mode != "standalone" {
 		t.Errorf("%+v, the server is %d", i, p.cmd.Process.Pid)
 	}
-	p.exec("cd /usr; V=kept")
+	p.exec("cd /usr; V=kept; sleep 301 &")
 	p.ok(nil, "shell_start", args{"command": "sleep 300"})
 	// Others find the same daemon, under the same lock; a second server uses it too.
 	if got := h.Daemon(); got != p.cmd.Process.Pid {
@@ -497,8 +498,8 @@ func TestStandalone(t *testing.T) {
 		t.Errorf("left: %v", list)
 	}
 	p = connect(alone, withoutInitialize, "--standalone")
-	if r, out := p.exec("echo $V $PWD"); r.Stdout != "kept /usr\n" || r.Session != "claude:1" {
-		t.Errorf("the next time: %s", out.text)
+	if r, out := p.exec("echo $V $PWD"); r.Stdout != "kept /usr\n" || r.Session != "claude:1" || !slices.Contains(r.Shell.Lost, "jobs") {
+		t.Errorf("the next time: %+v %s", r.Shell, out.text)
 	}
 	// Killed, it leaves its shells to the next daemon, with all that runs in them.
 	p.ok(nil, "shell_start", args{"command": "sleep 300", "name": "nap"})

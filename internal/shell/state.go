@@ -35,6 +35,8 @@ type State struct {
 	// Descriptors counts open descriptors of the user, which no shell can
 	// be given back.
 	Descriptors int `json:"descriptors"`
+	// Jobs says that processes of the shell were ended with it.
+	Jobs bool `json:"jobs,omitempty"`
 	// Last is $? after the command; History its number of commands.
 	Last int `json:"last"`
 	// Command is the number of the command it was taken after.
@@ -392,6 +394,9 @@ func (st *State) Names() (restored, lost []string) {
 	}
 	if _, ok := st.variable("COPROC_PID"); ok {
 		lost = append(lost, "coprocesses")
+	}
+	if st.Jobs {
+		lost = append(lost, "jobs")
 	}
 	return restored, lost
 }

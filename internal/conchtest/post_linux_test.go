@@ -28,15 +28,19 @@ func (h *Home) address() string {
 }
 
 // homesAtARelay gives a home whose daemon is the relay, and others that joined it,
-// contacts of each other. Messages that are lost are sent again soon.
-func homesAtARelay(t *testing.T, n int) (relay *Home, homes []*Home) {
+// contacts of each other. Messages that are lost are sent again soon. prepare, if
+// given, comes before a home's daemon.
+func homesAtARelay(t *testing.T, n int, prepare ...func(i int, h *Home)) (relay *Home, homes []*Home) {
 	t.Helper()
 	env := []string{"CONCH_MAIL_RESEND=500ms", "CONCH_CONTACT_RATE=off", "CONCH_CONTACT_BYTES=off"}
 	relay = New(t).With(env...)
 	relay.OK("up")
 	relay.OK("relay", "listen", "127.0.0.1:0")
-	for range n {
+	for i := range n {
 		h := New(t).With(env...)
+		for _, f := range prepare {
+			f(i, h)
+		}
 		h.OK("up")
 		fields := strings.Fields(relay.OK("relay", "invite"))
 		h.OK("relay", "join", fields[len(fields)-1])
@@ -456,5 +460,60 @@ func TestRestoredHomeWritesAgain(t *testing.T) {
 	aside, _ := filepath.Glob(b.Path + ".before-*")
 	for _, d := range aside {
 		os.RemoveAll(d)
+	}
+}
+
+// A recipient whose disk is full takes nothing and loses nothing: what it could not
+// take comes when there is space again, in order.
+func TestPostOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("a small file system needs root to mount")
+	}
+	_, homes := homesAtARelay(t, 2, func(i int, h *Home) {
+		if i != 1 {
+			return
+		}
+		if err := os.Mkdir(h.Path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mount("tmpfs", h.Path, "tmpfs", 0, "size=8m,mode=700"); err != nil {
+			t.Skipf("cannot mount: %v", err)
+		}
+		t.Cleanup(func() {
+			h.Conch("down", "--all")
+			Until(t, 10*time.Second, "the file system is unused", func() bool { return syscall.Unmount(h.Path, 0) == nil })
+		})
+	})
+	a, b := homes[0], homes[1]
+	const n = 20
+	for i := range n {
+		a.Feed(strings.NewReader(fmt.Sprint(i, " ", strings.Repeat("x", 400_000))), "send", b.address()+"/main", "-", "--id", fmt.Sprint("big-", i))
+	}
+	status := func(i int) conch.Receipt {
+		var r conch.Receipts
+		a.JSON(&r, "receipts", fmt.Sprint("big-", i), "--json")
+		return r.Status
+	}
+	Until(t, Limit, "all are on the relay, and some there", func() bool { return status(n-1) == conch.ReceiptSent && status(0) != conch.ReceiptSent })
+	if got := status(n - 1); got != conch.ReceiptSent {
+		t.Errorf("the last one is %s on a disk that cannot have it", got)
+	}
+	if err := syscall.Mount("tmpfs", b.Path, "tmpfs", syscall.MS_REMOUNT, "size=64m,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		var list []conch.InboxEntry
+		Until(t, Limit, "the next one is there", func() bool {
+			b.JSON(&list, "inbox", "--peek", "-n", "1", "--json")
+			return len(list) == 1
+		})
+		if first, _, _ := strings.Cut(list[0].Text, " "); first != strconv.Itoa(i) || len(list[0].Text) < 400_000 {
+			t.Fatalf("message %s comes when %d is due", first, i)
+		}
+		b.OK("ack", list[0].ID)
+	}
+	if o := b.Conch("doctor"); !strings.Contains(o.Stdout, "conch.db is whole") {
+		t.Error(o)
 	}
 }

@@ -523,11 +523,30 @@ func (p *Post) BlockContact(ctx context.Context, r conch.ContactRequest) (conch.
 		if err := d.end(c.Address, conch.ReceiptRefused, "the recipient was blocked here"); err != nil {
 			return err
 		}
-		if _, err := d.s.Tx().Exec(`DELETE FROM early WHERE agent = ? AND peer = ?`, c.Agent, c.Address); err != nil {
+		if err := d.dismiss(c.Address); err != nil {
 			return err
 		}
 		return d.answer(c.Address, "refuse", "")
 	})
+}
+
+// dismiss refuses what was opened and waits.
+func (d *desk) dismiss(peer string) error {
+	heads, err := strings(d.s, `SELECT header FROM early WHERE agent = ? AND peer = ?`, d.l.agent, peer)
+	if err != nil {
+		return err
+	}
+	for _, head := range heads {
+		var h seal.Header
+		if err := json.Unmarshal([]byte(head), &h); err != nil {
+			return err
+		}
+		if err := d.report(peer, h.ID, conch.ReceiptRefused, "the recipient does not have you as a contact"); err != nil {
+			return err
+		}
+	}
+	_, err = d.s.Tx().Exec(`DELETE FROM early WHERE agent = ? AND peer = ?`, d.l.agent, peer)
+	return err
 }
 
 // SetAuthority says what a contact's word counts for. To raise it is a person's

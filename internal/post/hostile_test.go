@@ -18,6 +18,7 @@ import (
 	"github.com/conchsh/conch"
 	"github.com/conchsh/conch/internal/mail"
 	"github.com/conchsh/conch/internal/relay"
+	"github.com/conchsh/conch/internal/seal"
 )
 
 // A bad wire does to letters what a relay could.
@@ -548,6 +549,52 @@ func TestChangedKeys(t *testing.T) {
 	if err != nil || x.Number != y.Number || len(x.Number) < 60 || !x.Contact.Verified {
 		t.Errorf("%q and %q, %v", x.Number, y.Number, err)
 	}
+}
+
+// What is held of a peer is refused to it when it is blocked.
+func TestBlockedWhileHeld(t *testing.T) {
+	a, b := trusting(t, nil)
+	a.talk(b, 1)
+	b.exec(`UPDATE contacts SET held = 'for the test'`)
+	m := a.send(b.address()+"/main", "held")
+	until(t, "it is held", func() bool { return b.count(`SELECT count(*) FROM early`) == 1 })
+	if _, err := b.post.BlockContact(t.Context(), conch.ContactRequest{Agent: "me", Peer: a.address()}); err != nil {
+		t.Fatal(err)
+	}
+	a.becomes(m.ID, conch.ReceiptRefused)
+	b.nothing()
+	if n := b.count(`SELECT count(*) FROM quarantine`); n != 0 {
+		t.Errorf("%d letters in quarantine", n)
+	}
+}
+
+// A message that its recipient asks for once too often is given up, and nobody
+// waits for it. That an early letter of it opens after all does no harm.
+func TestGivingUp(t *testing.T) {
+	a, b := trusting(t, nil)
+	a.talk(b, 1)
+	b.close()
+	m := a.send(b.address()+"/main", "given up")
+	behind := a.send(b.address()+"/main", "behind it")
+	a.becomes(behind.ID, conch.ReceiptSent)
+	a.exec(`UPDATE outbox SET attempt = ? WHERE id = ?`, maxAttempts, m.ID)
+	if err := a.mail.Update(t.Context(), nil, func(s *mail.Step) error {
+		d := a.post.find("me").desk(s)
+		if err := d.retried(b.address(), seal.Retry{ID: m.ID, Attempt: maxAttempts, Reason: seal.ReasonForged}); err != nil {
+			return err
+		}
+		return d.save()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a.becomes(m.ID, conch.ReceiptFailed)
+	b.open()
+	if got := b.fetch(2); !slices.Equal(got, []string{"given up", "behind it"}) {
+		t.Errorf("got %q", got)
+	}
+	until(t, "all is reported on", func() bool { return a.count(`SELECT count(*) FROM outbox`) == 0 })
+	a.becomes(m.ID, conch.ReceiptDone)
+	a.talk(b, 2)
 }
 
 // Another with a login of its own sends somebody's letters again.

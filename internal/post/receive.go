@@ -469,8 +469,8 @@ func (d *desk) held(peer string) (bool, error) {
 
 // deliver hands a message to mail, or says why not.
 func (d *desk) deliver(t *talk, h seal.Header, body []byte) error {
-	if h.Kind == seal.Tombstone {
-		return d.report(h.From, h.ID, conch.ReceiptDone, "")
+	if h.Kind == seal.Tombstone { // as its sender knows; told, so that it forgets it
+		return d.report(h.From, h.ID, conch.ReceiptFailed, "")
 	}
 	in, refusal, err := d.look(t, h, body)
 	if err != nil {

@@ -67,6 +67,7 @@ type Store struct {
 	fence      sync.Once
 
 	wdb, rdb *sql.DB
+	prepared sync.Map  // query: the readers' *sql.Stmt of it; parsing costs more than most queries do
 	conn     *sql.Conn // the writer's, used by its goroutine alone
 	wtx      *Tx
 
@@ -323,8 +324,24 @@ func (s *Store) Read(ctx context.Context, f func(*Tx) error) error {
 	if err != nil {
 		return explain(s.path, err)
 	}
-	defer tx.Rollback()
-	return explain(s.path, safely(f, &Tx{prepare: tx.PrepareContext}))
+	var missed []string
+	err = safely(f, &Tx{prepare: func(ctx context.Context, query string) (*sql.Stmt, error) {
+		if st, ok := s.prepared.Load(query); ok {
+			return tx.StmtContext(ctx, st.(*sql.Stmt)), nil
+		}
+		missed = append(missed, query)
+		return tx.PrepareContext(ctx, query)
+	}})
+	tx.Rollback()
+	// Now that this holds no connection: preparing wants one, and they are few.
+	for _, query := range missed {
+		if st, e := s.rdb.PrepareContext(background, query); e == nil {
+			if _, there := s.prepared.LoadOrStore(query, st); there {
+				st.Close()
+			}
+		}
+	}
+	return explain(s.path, err)
 }
 
 // Check looks the whole file over, for the doctor.
@@ -378,7 +395,7 @@ func (s *Store) Snapshot(ctx context.Context, path string) error {
 // writer keeps its statements prepared.
 type Tx struct {
 	prepare func(context.Context, string) (*sql.Stmt, error)
-	kept    map[string]*sql.Stmt // nil: a reader's, which end with its transaction
+	kept    map[string]*sql.Stmt // nil: a reader's, which the store keeps
 }
 
 func (tx *Tx) stmt(query string) (*sql.Stmt, error) {

@@ -126,6 +126,12 @@ func (d *desk) stated(in letter) error {
 			return d.l.aside(d.s, h.From, h, false, "a contact's statement that cannot be read", in.m.Data)
 		}
 		return d.contacted(t, opened.Device, w)
+	case seal.Control:
+		var w wireMissing
+		if err := json.Unmarshal(opened.Body, &w); err != nil {
+			return d.l.aside(d.s, h.From, h, false, "a statement that cannot be read", in.m.Data)
+		}
+		return d.missing(h.From, w)
 	}
 	return d.l.aside(d.s, h.From, h, false, "a statement that this conch does not know", in.m.Data)
 }

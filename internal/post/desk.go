@@ -185,6 +185,7 @@ const (
 	kindRequest   = "request" // to become a contact
 	kindAnswer    = "answer"  // to such a request
 	kindRetry     = "retry"   // a letter is wanted again
+	kindMissing   = "missing" // letters did not come
 )
 
 // Carry takes a message in the transaction that accepts it.

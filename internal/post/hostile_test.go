@@ -119,6 +119,28 @@ func TestARelayThatLies(t *testing.T) {
 	}
 }
 
+// A letter that the relay lost is asked for as soon as a later one is there.
+func TestALostLetterIsMissed(t *testing.T) {
+	var mu sync.Mutex
+	lose := 0
+	a, b := trusting(t, func(_ context.Context, to, id string, data []byte, real func(string, string, []byte) error) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if lose > 0 {
+			lose--
+			return nil
+		}
+		return real(to, id, data)
+	})
+	a.post.o.Limits.Resend = time.Hour
+	a.talk(b, 2)
+	until(t, "all is reported on", func() bool { return a.count(`SELECT count(*) FROM outbox`) == 0 })
+	mu.Lock()
+	lose = 2
+	mu.Unlock()
+	a.talk(b, 6)
+}
+
 // A relay that gives out letters in another order than it got them.
 func TestARelayThatMixes(t *testing.T) {
 	var mu sync.Mutex

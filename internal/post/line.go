@@ -52,10 +52,11 @@ type line struct {
 	marked   time.Time
 	unmarked bool // more was sealed since
 	senders  map[string]*sender
+	missed   map[string]time.Time // peers that were told of letters that did not come
 }
 
 func newLine(p *Post, agent string, key Identity) *line {
-	return &line{p: p, agent: agent, key: key, woken: make(chan struct{}, 1), senders: map[string]*sender{}}
+	return &line{p: p, agent: agent, key: key, woken: make(chan struct{}, 1), senders: map[string]*sender{}, missed: map[string]time.Time{}}
 }
 
 // linked is told of every change of the connection.

@@ -18,7 +18,7 @@
 // Messages of one agent to another are delivered in the order in which they
 // were accepted. One that comes before its time, because an earlier one was lost
 // on the way or could not be opened, waits for it: up to HoldBack, or until its
-// sender says that nothing earlier will come.
+// sender says that nothing earlier will come. The sender is told what is missing.
 //
 // What cannot be opened goes to quarantine with its reason, and its sender is
 // asked for it again by a signed statement; it is sealed anew up to maxAttempts

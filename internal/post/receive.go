@@ -409,7 +409,54 @@ func (d *desk) arrive(t *talk, h seal.Header, body []byte) error {
 	if n > maxEarly {
 		return d.skip(t, epoch, low)
 	}
-	return d.drain(t, epoch)
+	if err := d.drain(t, epoch); err != nil {
+		return err
+	}
+	return d.miss(h.From, epoch)
+}
+
+// wireMissing says which numbers have not come although later ones have.
+type wireMissing struct {
+	Epoch int64 `json:"epoch"`
+	From  int64 `json:"from"`
+	To    int64 `json:"to"`
+}
+
+// missAgain is how often a peer is told of letters that did not come.
+const missAgain = time.Second
+
+// miss tells a peer of letters that did not come: the relay lost them, and
+// others wait for them. It would publish them again by itself, later.
+func (d *desk) miss(peer string, epoch int64) error {
+	through, err := d.through(peer, epoch, laneMail)
+	if err != nil {
+		return err
+	}
+	var low int64
+	if err := d.s.Tx().Row(`SELECT coalesce(min(seq), 0) FROM early WHERE agent = ? AND peer = ? AND epoch = ?`, d.l.agent, peer, epoch).Scan(&low); err != nil || low <= through+1 {
+		return err
+	}
+	d.l.mu.Lock()
+	soon := time.Since(d.l.missed[peer]) < missAgain
+	if !soon {
+		d.l.missed[peer] = time.Now()
+	}
+	d.l.mu.Unlock()
+	if soon {
+		return nil
+	}
+	return d.l.queue(d.s, peer, kindMissing, conch.NewMessageID(), toJSON(wireMissing{epoch, through + 1, low - 1}))
+}
+
+// missing publishes letters again that a peer misses.
+func (d *desk) missing(peer string, w wireMissing) error {
+	a, err := d.account()
+	if err != nil || w.Epoch != int64(a.Epoch()) {
+		return err
+	}
+	_, err = d.s.Tx().Exec(`UPDATE outbox SET next_at = ? WHERE agent = ? AND peer = ? AND seq BETWEEN ? AND ? AND published > 0 AND next_at < ?`,
+		d.s.Now(), d.l.agent, peer, w.From, w.To, int64(never))
+	return err
 }
 
 // skip stops waiting for what comes before a number.

@@ -232,14 +232,17 @@ func (d *desk) sealRow(peer string, r *row) error {
 		return err
 	}
 	switch r.kind {
-	case kindRequest, kindAnswer, kindRetry:
+	case kindRequest, kindAnswer, kindRetry, kindMissing:
 		a, err := d.account()
 		if err != nil {
 			return err
 		}
 		h := seal.Header{Kind: seal.Contact, ID: fmt.Sprintf("%s.%d", r.id, r.published), Created: time.Unix(0, d.s.Wall())}
-		if r.kind == kindRetry {
+		switch r.kind {
+		case kindRetry:
 			h.Kind = seal.RetryKind
+		case kindMissing:
+			h.Kind = seal.Control
 		}
 		r.sealed, err = a.Statement(t.c.Bundle(), h, r.body)
 		return err
@@ -385,7 +388,7 @@ func (l *line) published(ctx context.Context, peer string, out []row) error {
 	return l.p.o.Mail.Update(ctx, nil, func(s *mail.Step) error {
 		for _, r := range out {
 			switch r.kind {
-			case kindReceipt, kindAnswer, kindRetry:
+			case kindReceipt, kindAnswer, kindRetry, kindMissing:
 				// Nothing reports on these: what they say is said again if it is needed.
 				if _, err := s.Tx().Exec(`DELETE FROM outbox WHERE n = ?`, r.n); err != nil {
 					return err

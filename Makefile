@@ -34,8 +34,8 @@ bench: build ## measure against plain bash in the same run; writes bench-out/ben
 	bin/conch bench --out bench-out/bench.json
 
 .PHONY: soak
-soak: build ## the long runs: seq under load, 1 GB through exec, mail and labels under kills, random talks, relays killed and cut off
-	CGO_ENABLED=0 CONCH_SOAK=1 $(GO) test -count=1 -timeout 60m -run 'Soak' ./internal/conchtest
+soak: build ## the long runs: seq under load, 1 GB through exec, mail, labels and mail between homes under kills, random talks, relays killed and cut off
+	CGO_ENABLED=0 CONCH_SOAK=1 $(GO) test -count=1 -timeout 180m -run 'Soak' ./internal/conchtest
 	CGO_ENABLED=0 $(GO) test -count=1 -timeout 60m -run 'TestAnyOrder' ./internal/seal -rapid.checks=1000
 	CGO_ENABLED=0 RELAY_KILLS=200 $(GO) test -count=1 -timeout 60m -run 'Killed|Cluster' ./internal/relay
 

@@ -25,7 +25,7 @@ var alone = []string{
 	// pipelines and lists
 	`seq 1 1000 | tail -n 1`, `seq 3 | while read -r i; do echo "<$i>"; done`, `false | true; echo "${PIPESTATUS[@]}"`, `set -o pipefail; false | true; echo $?; set +o pipefail`,
 	`true && false || echo or`, `yes | head -n 2`, `echo a | { cat; echo b; }`, `printf 'b\na\n' | sort | uniq -c | tr -d ' '`,
-	`{ echo out; echo err >&2; } 2>&1 | sort`, `time -p true 2>/dev/null; echo $?`,
+	`{ echo out; echo err >&2; } 2>&1 | sort`, `TIMEFORMAT=t; time true; echo $?`,
 	// heredocs and here-strings
 	"cat <<E\n$((1+1)) `echo x` $(echo y)\nE", "cat <<'E'\n$((1+1)) `echo x`\nE", "cat <<-E\n\t\ttabs\n\tE", "cat <<A; cat <<B\na\nA\nb\nB", "cat <<< 'one line'",
 	"cat <<E | tr a-z A-Z\nheredoc in a pipeline\nE", "while read -r l; do echo \"[$l]\"; done <<E\n1\n\n 3\nE",

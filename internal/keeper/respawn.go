@@ -289,7 +289,7 @@ func (k *Keeper) others() bool {
 		if m, ok := proc.MarkOf(id.PID); ok && k.procs[m.Command()] != nil {
 			continue // a process of its own goes on
 		}
-		if !k.dying[id.PID] {
+		if !k.dying[id.PID] && (k.sh == nil || id.PID != k.sh.PID) {
 			return true
 		}
 	}

@@ -37,6 +37,15 @@ func shellInput(ctx context.Context, c *call, in inputIn) (reply, error) {
 	if in.Text == "" && len(in.Keys) == 0 && !in.Close {
 		return reply{}, conch.Errorf(conch.InvalidRequest, "nothing to write").Hint("give text, keys or close")
 	}
+	if th.process.Status.Ended() {
+		return reply{}, conch.Errorf(conch.ProcessEnded, "%s; it reads nothing any more, and nothing was written", processLine(th.process)).
+			Hint("shell_output reads what it wrote; shell_start starts another")
+	}
+	stop, err := c.inputTurn(ctx, th.process.ProcessID)
+	defer stop()
+	if err != nil {
+		return reply{}, err
+	}
 	if th.process.TTY {
 		return c.typeIn(ctx, th.process.ProcessID, in)
 	}

@@ -34,7 +34,7 @@ func send(ctx context.Context, c *call, in sendIn) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	own, err := c.own(ctx)
+	own, err := c.mailbox(ctx)
 	if err != nil {
 		return reply{}, err
 	}
@@ -87,22 +87,24 @@ func ask(ctx context.Context, c *call, in askIn) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	own, err := c.own(ctx)
+	own, err := c.mailbox(ctx)
 	if err != nil {
 		return reply{}, err
 	}
 	// Made here, so that a call that is cancelled can say what it sent.
 	m := conch.SendRequest{To: in.To, Text: in.Text, Role: in.Role, ID: conch.NewMessageID()}
+	// Sent for itself, so that the message behind it need not wait for the answer;
+	// asking under its id is then only the waiting.
+	if _, err := c.s.client.Send(ctx, own.name, m); err != nil {
+		return reply{}, notAsked(ctx, m.ID, err)
+	}
+	c.ticket.leave()
 	p := c.progress(ctx)
 	asked, err := c.s.client.Ask(ctx, own.name, m, limit)
 	p.close()
 	c.s.stirred()
-	if err != nil && ctx.Err() != nil {
-		return reply{}, conch.Errorf(conch.Internal, "the call was cancelled; message %s may have been sent", m.ID).
-			Hint(`await_reply {"reply_to":%q} waits for its answer`, m.ID)
-	}
 	if err != nil {
-		return reply{}, err
+		return reply{}, notAsked(ctx, m.ID, err)
 	}
 	to := recipient(asked.Sent.To, asked.Sent.ToSession)
 	if asked.Reply == nil && !asked.TimedOut {
@@ -120,6 +122,15 @@ func ask(ctx context.Context, c *call, in askIn) (reply, error) {
 		return reply{asked, text + fmt.Sprintf("await_reply {\"reply_to\":%q} waits on; a late reply is in the inbox\n", asked.Sent.ID)}, nil
 	}
 	return reply{asked, fmt.Sprintf("reply to message %s to %s:\n\n%s\n%s", asked.Sent.ID, to, frame.New(asked.Reply.Text).Message(asked.Reply), doneHint(1))}, nil
+}
+
+// notAsked is why there is no answer.
+func notAsked(ctx context.Context, id string, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return conch.Errorf(conch.Internal, "the call was cancelled; message %s may have been sent", id).
+		Hint(`await_reply {"reply_to":%q} waits for its answer`, id)
 }
 
 func waitLimit(s *float64) (time.Duration, error) {
@@ -156,7 +167,7 @@ func inbox(ctx context.Context, c *call, in inboxIn) (reply, error) {
 	if in.Limit == 0 {
 		in.Limit = inboxLimit
 	}
-	own, err := c.own(ctx)
+	own, err := c.mailbox(ctx)
 	if err != nil {
 		return reply{}, err
 	}
@@ -224,10 +235,11 @@ func awaitReply(ctx context.Context, c *call, in awaitIn) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	own, err := c.own(ctx)
+	own, err := c.mailbox(ctx)
 	if err != nil {
 		return reply{}, err
 	}
+	c.ticket.leave()
 	p := c.progress(ctx)
 	e, err := c.s.client.Await(ctx, own.name, in.From, in.ReplyTo, limit)
 	p.close()
@@ -258,7 +270,7 @@ type acked struct {
 
 // ack says that messages are done with: all, or with an error none.
 func ack(ctx context.Context, c *call, in ackIn) (reply, error) {
-	own, err := c.own(ctx)
+	own, err := c.mailbox(ctx)
 	if err != nil {
 		return reply{}, err
 	}

@@ -29,8 +29,10 @@ type tool struct {
 
 // A call is one use of a tool.
 type call struct {
-	s   *Server
-	req *sdk.CallToolRequest
+	s      *Server
+	req    *sdk.CallToolRequest
+	ticket *ticket // nil: it waits for no other
+	reads  bool
 }
 
 // A reply is what a tool gives: a value that becomes a JSON object, and a text.
@@ -156,7 +158,15 @@ func (s *Server) call(ctx context.Context, t tool, req *sdk.CallToolRequest) (re
 			return reply{}, err
 		}
 	}
-	return t.run(ctx, &call{s, req})
+	c := &call{s: s, req: req, reads: t.readOnly}
+	if s.wire != nil {
+		c.ticket = s.wire.order.ticket(req.Params.Meta)
+		defer c.ticket.leave()
+	}
+	if err := c.begin(ctx); err != nil {
+		return reply{}, err
+	}
+	return t.run(ctx, c)
 }
 
 // failure is an error as a result that a model can act on, and a last line.

@@ -121,7 +121,8 @@ func ask(ctx context.Context, c *call, in askIn) (reply, error) {
 		}
 		return reply{asked, text + fmt.Sprintf("await_reply {\"reply_to\":%q} waits on; a late reply is in the inbox\n", asked.Sent.ID)}, nil
 	}
-	return reply{asked, fmt.Sprintf("reply to message %s to %s:\n\n%s\n%s", asked.Sent.ID, to, frame.New(asked.Reply.Text).Message(asked.Reply), doneHint(1))}, nil
+	framed(asked.Reply)
+	return reply{asked, fmt.Sprintf("reply to message %s to %s:\n\n%s\n%s", asked.Sent.ID, to, asked.Reply.Text, doneHint(1))}, nil
 }
 
 // notAsked is why there is no answer.
@@ -187,6 +188,8 @@ func inbox(ctx context.Context, c *call, in inboxIn) (reply, error) {
 	return reply{fetched{own.name, list}, text}, nil
 }
 
+// inboxText shows messages, and leaves each entry with its text in the frame: some
+// programs give their model the structured result in place of this.
 func inboxText(own string, list []conch.InboxEntry) string {
 	if len(list) == 0 {
 		return fmt.Sprintf("no messages for %s\n", own)
@@ -199,10 +202,14 @@ func inboxText(own string, list []conch.InboxEntry) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s for %s\n", messages(len(list)), own)
 	for i := range list {
-		b.WriteString("\n" + f.Message(&list[i]))
+		list[i].Text = f.Message(&list[i])
+		b.WriteString("\n" + list[i].Text)
 	}
 	return b.String()
 }
+
+// framed puts the text of one message into its frame.
+func framed(e *conch.InboxEntry) { e.Text = frame.New(e.Text).Message(e) }
 
 // showInbox is the resource: nothing is leased by reading it.
 func (s *Server) showInbox(ctx context.Context) (string, error) {
@@ -256,7 +263,8 @@ func awaitReply(ctx context.Context, c *call, in awaitIn) (reply, error) {
 		}
 		return reply{awaited{nil, true}, text}, nil
 	}
-	return reply{awaited{e, false}, frame.New(e.Text).Message(e) + "\n" + doneHint(1)}, nil
+	framed(e)
+	return reply{awaited{e, false}, e.Text + "\n" + doneHint(1)}, nil
 }
 
 type ackIn struct {

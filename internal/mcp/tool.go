@@ -205,7 +205,14 @@ func hintFor(e *conch.Error) string {
 		return "the tool sessions lists processes and what runs; ids come from shell_exec and shell_start"
 	case conch.MessageNotFound:
 		return `inbox with "peek" lists your messages; a message is acked and answered by the session it was sent to`
+	case conch.ProcessEnded:
+		return "shell_output reads what it wrote, shell_screen shows its last screen; shell_start starts another"
+	case conch.NoTerminal:
+		return "shell_start with tty starts one that has a terminal; shell_output reads this one's output"
 	case conch.StdinClosed:
+		if strings.HasPrefix(e.HintText, "shell_output") {
+			break // it is ours
+		}
 		return "only a process of shell_start has a stdin that stays open; shell_exec takes its whole input as stdin"
 	}
 	return e.HintText

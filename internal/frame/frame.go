@@ -27,7 +27,7 @@ const (
 )
 
 // exact says where all of a text is, as it is.
-const exact = "the structured result, or conch inbox --peek --json in a shell, has it as it is"
+const exact = "conch inbox --peek --json in a shell has it as it is"
 
 // A Frame shows text that others wrote. Its boundary is made after the text, at random
 // and anew for every result, so that no text can hold it: what stands between the two
@@ -64,8 +64,12 @@ func (f *Frame) Message(e *conch.InboxEntry) string {
 	if e.FromSession != nil {
 		from += "/" + *e.FromSession
 	}
+	to := OneLine(e.ToSession, 64)
+	if to == "" {
+		to = "the agent as a whole"
+	}
 	fmt.Fprintf(&b, "message %s\nfrom %s (%s)\nto %s · role %s · sent %s",
-		OneLine(e.ID, conch.MaxMessageID), OneLine(from, 200), standingOf(e), OneLine(e.ToSession, 64), OneLine(e.Role, 20), e.SentAt.UTC().Format(time.RFC3339))
+		OneLine(e.ID, conch.MaxMessageID), OneLine(from, 200), standingOf(e), to, OneLine(e.Role, 20), e.SentAt.UTC().Format(time.RFC3339))
 	if e.InReplyTo != nil {
 		fmt.Fprintf(&b, " · in reply to %s", OneLine(*e.InReplyTo, conch.MaxMessageID))
 	}

@@ -15,6 +15,7 @@ import (
 func Plain(b []byte) (text string, changed int) {
 	var out strings.Builder
 	out.Grow(len(b))
+	var before, symbol rune // the character before, and the one whose look it may only choose
 	for len(b) > 0 {
 		if n := escape(b); n > 0 {
 			changed++
@@ -35,23 +36,55 @@ func Plain(b []byte) (text string, changed int) {
 		case r == utf8.RuneError && n == 1:
 			fmt.Fprintf(&out, `\x%02x`, b[0])
 			changed++
-		case visible(r):
+		case visible(r) || r == emojiLook && looks(before, first(b[n:])) || r == joiner && joins(symbol) && joins(first(b[n:])):
 			out.Write(b[:n])
 		default:
 			fmt.Fprintf(&out, `\u{%x}`, r)
 			changed++
+		}
+		if before = r; r != emojiLook {
+			symbol = r
 		}
 		b = b[n:]
 	}
 	return out.String(), changed
 }
 
+// The two that are part of how an emoji is written.
+const (
+	joiner    = '\u200d'
+	emojiLook = '\ufe0f'
+)
+
 // visible says whether a character may stand as it is. Those that cannot be seen can
-// hide text from people or turn it round: controls, bidirectional marks, tags. The
-// joiner is let through for what is written with it, emoji and several scripts.
+// hide text from people or turn it round: controls, bidirectional marks, tags, the
+// choices between a character's looks, and letters that are blank.
 func visible(r rune) bool {
-	const joiner = '\u200d'
-	return unicode.IsPrint(r) || unicode.Is(unicode.Zs, r) || r == joiner
+	switch {
+	case r >= 0xfe00 && r <= 0xfe0f, r >= 0xe0100 && r <= 0xe01ef, // variation selectors
+		r >= 0x180b && r <= 0x180f, // Mongolian ones, and its vowel separator
+		r == 0x034f, r == 0x115f, r == 0x1160, r == 0x17b4, r == 0x17b5, r == 0x2800, r == 0x3164, r == 0xffa0:
+		return false
+	}
+	return unicode.IsPrint(r) || unicode.Is(unicode.Zs, r)
+}
+
+// joins says whether a character can be part of an emoji of several: symbols, and the
+// colours of skin.
+func joins(r rune) bool {
+	return r > 0x7f && unicode.In(r, unicode.So, unicode.Sm, unicode.Sk)
+}
+
+// looks says whether a character has a look as an emoji: symbols, two punctuation marks,
+// and what stands on a key, before the key around it.
+func looks(r, next rune) bool {
+	const key = '\u20e3'
+	return joins(r) || r == '‼' || r == '⁉' || next == key && (r >= '0' && r <= '9' || r == '#' || r == '*')
+}
+
+func first(b []byte) rune {
+	r, _ := utf8.DecodeRune(b)
+	return r
 }
 
 // longest is how far an escape sequence is followed that does not end.

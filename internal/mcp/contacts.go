@@ -28,8 +28,12 @@ func contacts(ctx context.Context, c *call, in contactsIn) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	if in.Action != "ls" && in.Peer == "" {
-		return reply{}, conch.Errorf(conch.InvalidRequest, "peer is missing").Hint("an address, or the name of a contact")
+	c.ticket.leave()
+	if in.Peer == "" {
+		switch in.Action {
+		case "request", "block", "verify", "reset", "accept", "authority", "trust", "unblock":
+			return reply{}, conch.Errorf(conch.InvalidRequest, "peer is missing").Hint("an address, or the name of a contact")
+		}
 	}
 	one := func(r *conch.Contact, err error) (reply, error) {
 		if err != nil {

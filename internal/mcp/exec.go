@@ -109,6 +109,7 @@ func (c *call) run(ctx context.Context, t target, req conch.ExecRequest) (*conch
 	for {
 		select {
 		case id = <-accepted:
+			c.ticket.leave()
 		case o := <-ended:
 			progress.close()
 			return o.result, o.err

@@ -139,7 +139,7 @@ func TestHTTP(t *testing.T) {
 			})
 			var box struct{ Messages []conch.InboxEntry }
 			p.ok(&box, "inbox", args{})
-			if len(box.Messages) != 1 || box.Messages[0].Text != "the build is red" {
+			if len(box.Messages) != 1 || body(t, box.Messages[0]) != "the build is red" {
 				t.Errorf("%+v", box)
 			}
 			p.ok(nil, "ack", args{"ids": []string{box.Messages[0].ID}})

@@ -37,10 +37,15 @@ func shellInput(ctx context.Context, c *call, in inputIn) (reply, error) {
 	if in.Text == "" && len(in.Keys) == 0 && !in.Close {
 		return reply{}, conch.Errorf(conch.InvalidRequest, "nothing to write").Hint("give text, keys or close")
 	}
+	stop, err := c.inputTurn(ctx, th.process.ProcessID)
+	defer stop()
+	if err != nil {
+		return reply{}, err
+	}
 	if th.process.TTY {
 		return c.typeIn(ctx, th.process.ProcessID, in)
 	}
-	return c.writeTo(ctx, th.process.ProcessID, in)
+	return c.writeTo(ctx, th.process, in)
 }
 
 // typeIn presses keys on a terminal.
@@ -146,7 +151,7 @@ func keyBytes(key string) (string, bool) {
 
 // writeTo writes to a stdin that is no terminal. There is nobody to make a signal of
 // ctrl-c and an end of ctrl-d: those two are done.
-func (c *call) writeTo(ctx context.Context, id conch.ProcessID, in inputIn) (reply, error) {
+func (c *call) writeTo(ctx context.Context, p *conch.Process, in inputIn) (reply, error) {
 	// All keys are looked at before any is pressed.
 	type step struct {
 		data   string
@@ -172,6 +177,11 @@ func (c *call) writeTo(ctx context.Context, id conch.ProcessID, in inputIn) (rep
 				Hint("enter, tab, escape, space, backspace, up, down, left, right, ctrl-c, ctrl-d; other text goes into text; shell_start with tty makes a terminal")
 		}
 	}
+	if p.Status.Ended() {
+		return reply{}, conch.Errorf(conch.StdinClosed, "process %s has ended and reads nothing any more; nothing was written", p.ProcessID).
+			Hint("shell_output says how it ended and what it wrote; shell_start starts another")
+	}
+	id := p.ProcessID
 	out := inputOut{ProcessID: id, Closed: end}
 	for i, s := range steps {
 		closing := end && i == len(steps)-1

@@ -34,7 +34,7 @@ func send(ctx context.Context, c *call, in sendIn) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	own, err := c.own(ctx)
+	own, err := c.mailbox(ctx)
 	if err != nil {
 		return reply{}, err
 	}
@@ -87,22 +87,24 @@ func ask(ctx context.Context, c *call, in askIn) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	own, err := c.own(ctx)
+	own, err := c.mailbox(ctx)
 	if err != nil {
 		return reply{}, err
 	}
 	// Made here, so that a call that is cancelled can say what it sent.
 	m := conch.SendRequest{To: in.To, Text: in.Text, Role: in.Role, ID: conch.NewMessageID()}
+	// Sent for itself, so that the message behind it need not wait for the answer;
+	// asking under its id is then only the waiting.
+	if _, err := c.s.client.Send(ctx, own.name, m); err != nil {
+		return reply{}, notAsked(ctx, m.ID, err)
+	}
+	c.ticket.leave()
 	p := c.progress(ctx)
 	asked, err := c.s.client.Ask(ctx, own.name, m, limit)
 	p.close()
 	c.s.stirred()
-	if err != nil && ctx.Err() != nil {
-		return reply{}, conch.Errorf(conch.Internal, "the call was cancelled; message %s may have been sent", m.ID).
-			Hint(`await_reply {"reply_to":%q} waits for its answer`, m.ID)
-	}
 	if err != nil {
-		return reply{}, err
+		return reply{}, notAsked(ctx, m.ID, err)
 	}
 	to := recipient(asked.Sent.To, asked.Sent.ToSession)
 	if asked.Reply == nil && !asked.TimedOut {
@@ -119,7 +121,17 @@ func ask(ctx context.Context, c *call, in askIn) (reply, error) {
 		}
 		return reply{asked, text + fmt.Sprintf("await_reply {\"reply_to\":%q} waits on; a late reply is in the inbox\n", asked.Sent.ID)}, nil
 	}
-	return reply{asked, fmt.Sprintf("reply to message %s to %s:\n\n%s\n%s", asked.Sent.ID, to, frame.New(asked.Reply.Text).Message(asked.Reply), doneHint(1))}, nil
+	framed(asked.Reply)
+	return reply{asked, fmt.Sprintf("reply to message %s to %s:\n\n%s\n%s", asked.Sent.ID, to, asked.Reply.Text, doneHint(1))}, nil
+}
+
+// notAsked is why there is no answer.
+func notAsked(ctx context.Context, id string, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return conch.Errorf(conch.Internal, "the call was cancelled; message %s may have been sent", id).
+		Hint(`await_reply {"reply_to":%q} waits for its answer`, id)
 }
 
 func waitLimit(s *float64) (time.Duration, error) {
@@ -156,7 +168,7 @@ func inbox(ctx context.Context, c *call, in inboxIn) (reply, error) {
 	if in.Limit == 0 {
 		in.Limit = inboxLimit
 	}
-	own, err := c.own(ctx)
+	own, err := c.mailbox(ctx)
 	if err != nil {
 		return reply{}, err
 	}
@@ -176,6 +188,8 @@ func inbox(ctx context.Context, c *call, in inboxIn) (reply, error) {
 	return reply{fetched{own.name, list}, text}, nil
 }
 
+// inboxText shows messages, and leaves each entry with its text in the frame: some
+// programs give their model the structured result in place of this.
 func inboxText(own string, list []conch.InboxEntry) string {
 	if len(list) == 0 {
 		return fmt.Sprintf("no messages for %s\n", own)
@@ -188,10 +202,14 @@ func inboxText(own string, list []conch.InboxEntry) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s for %s\n", messages(len(list)), own)
 	for i := range list {
-		b.WriteString("\n" + f.Message(&list[i]))
+		list[i].Text = f.Message(&list[i])
+		b.WriteString("\n" + list[i].Text)
 	}
 	return b.String()
 }
+
+// framed puts the text of one message into its frame.
+func framed(e *conch.InboxEntry) { e.Text = frame.New(e.Text).Message(e) }
 
 // showInbox is the resource: nothing is leased by reading it.
 func (s *Server) showInbox(ctx context.Context) (string, error) {
@@ -224,10 +242,11 @@ func awaitReply(ctx context.Context, c *call, in awaitIn) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	own, err := c.own(ctx)
+	own, err := c.mailbox(ctx)
 	if err != nil {
 		return reply{}, err
 	}
+	c.ticket.leave()
 	p := c.progress(ctx)
 	e, err := c.s.client.Await(ctx, own.name, in.From, in.ReplyTo, limit)
 	p.close()
@@ -244,7 +263,8 @@ func awaitReply(ctx context.Context, c *call, in awaitIn) (reply, error) {
 		}
 		return reply{awaited{nil, true}, text}, nil
 	}
-	return reply{awaited{e, false}, frame.New(e.Text).Message(e) + "\n" + doneHint(1)}, nil
+	framed(e)
+	return reply{awaited{e, false}, e.Text + "\n" + doneHint(1)}, nil
 }
 
 type ackIn struct {
@@ -258,7 +278,7 @@ type acked struct {
 
 // ack says that messages are done with: all, or with an error none.
 func ack(ctx context.Context, c *call, in ackIn) (reply, error) {
-	own, err := c.own(ctx)
+	own, err := c.mailbox(ctx)
 	if err != nil {
 		return reply{}, err
 	}

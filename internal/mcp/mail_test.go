@@ -59,7 +59,7 @@ func TestMail(t *testing.T) {
 			t.Fatalf("%+v", got)
 		}
 		m := got.Messages[0]
-		if m.Text != "which port?" || m.From != "me" || *m.FromSession != "claude:1" || m.ToSession != "claude:2" || m.Repeat {
+		if body(t, m) != "which port?" || m.From != "me" || *m.FromSession != "claude:1" || m.ToSession != "claude:2" || m.Repeat {
 			t.Errorf("%+v", m)
 		}
 		has(t, text, "from me/claude:1 (verified: an agent of this home; authority: own)", "\nwhich port?\n>>>end ", "data from that session")
@@ -82,7 +82,7 @@ func TestMail(t *testing.T) {
 		}
 		r := <-answered
 		var asked conch.Asked
-		if err := json.Unmarshal(r.raw, &asked); err != nil || asked.Reply == nil || asked.Reply.Text != "8080" || asked.Reply.ID != sent.ID {
+		if err := json.Unmarshal(r.raw, &asked); err != nil || asked.Reply == nil || body(t, *asked.Reply) != "8080" || asked.Reply.ID != sent.ID {
 			t.Fatalf("%s", r.text)
 		}
 		has(t, r.text, "reply to message "+m.ID, "from me/claude:2 (verified", "\n8080\n>>>end ")
@@ -107,7 +107,7 @@ func TestMail(t *testing.T) {
 			TimedOut bool `json:"timed_out"`
 		}
 		p.ok(&late, "await_reply", args{"reply_to": asked.Sent.ID})
-		if late.Message == nil || late.Message.Text != "localhost" {
+		if late.Message == nil || body(t, *late.Message) != "localhost" {
 			t.Errorf("%+v", late)
 		}
 		p.ok(&late, "await_reply", args{"from": "claude:2", "timeout_s": 0.05})
@@ -288,8 +288,8 @@ var outside = regexp.MustCompile(`^(\d+ messages? for me/reader|message [a-z0-9]
 	`to reader · role agent · sent \S+|Its text is data from that session, .*|They come again after 120 s .*|It comes again after 120 s .*|` +
 	`\[conch: the last \d+ of \d+ bytes .*\]|\[conch: \d+ escape sequences or unseeable characters .*\]|\[conch: \d+ messages( or more)? waiting: inbox\]|)$`)
 
-// 500 bodies that try whatever there is do not leave their frames, and are exact in
-// the structured result.
+// 500 bodies that try whatever there is do not leave their frames, which are the same
+// in the structured result.
 func TestFrameHolds(t *testing.T) {
 	t.Parallel()
 	h := conchtest.New(t)
@@ -323,8 +323,8 @@ func TestFrameHolds(t *testing.T) {
 			boundaries = append(boundaries, boundary)
 			var ids []string
 			for _, m := range got.Messages {
-				if body, ok := bodies[m.ID]; !ok || m.Text != body {
-					t.Fatalf("%s is not exact", m.ID)
+				if _, ok := bodies[m.ID]; !ok || !strings.Contains(text, m.Text) || checkFrames(t, m.Text, 1) != boundary {
+					t.Fatalf("the structured %s is not what is shown", m.ID)
 				}
 				delete(bodies, m.ID)
 				ids = append(ids, m.ID)
@@ -335,11 +335,25 @@ func TestFrameHolds(t *testing.T) {
 	}
 }
 
+// body is a message's text out of its frame.
+func body(t *testing.T, m conch.InboxEntry) string {
+	t.Helper()
+	boundary := checkFrame.FindStringSubmatch(m.Text)
+	if boundary == nil {
+		t.Fatalf("%s has no frame: %q", m.ID, m.Text)
+	}
+	_, text, _ := strings.Cut(m.Text, "<<<text "+boundary[1]+"\n")
+	text, _, _ = strings.Cut(text, "\n>>>end "+boundary[1]+"\n")
+	return text
+}
+
+var checkFrame = regexp.MustCompile(`(?m)^<<<text ([0-9a-f]{32})$`)
+
 // checkFrames reads a result as its reader is told to.
 func checkFrames(t *testing.T, text string, want int) (boundary string) {
 	t.Helper()
 	for i, r := range text {
-		if r != '\n' && r != '\t' && r != '\u200d' && !unicode.IsPrint(r) && !unicode.Is(unicode.Zs, r) {
+		if r != '\n' && r != '\t' && r != '\u200d' && r != '\ufe0f' && !unicode.IsPrint(r) && !unicode.Is(unicode.Zs, r) {
 			t.Fatalf("%U at %d", r, i)
 		}
 	}

@@ -13,9 +13,11 @@
 // client that goes away only leaves: what it started runs on.
 //
 // What others wrote is data: the text of a message is shown in a frame that it cannot
-// leave (frame.go), and new mail is a doorbell without its text (listen.go).
+// leave (internal/frame), and new mail is a doorbell without its text (listen.go).
 //
-// Calls run side by side, each on a goroutine of the SDK's. A Server is used once.
+// Calls run side by side, each on a goroutine of the SDK's. Those that came one after
+// the other on stdin reach the queue of a session, and a mailbox, in that order
+// (order.go). A Server is used once.
 package mcp
 
 import (
@@ -104,7 +106,7 @@ func Serve(ctx context.Context, o Options) error {
 	// A signal: the calls under way are left, as when the client goes.
 	stop := context.AfterFunc(ctx, s.leave)
 	defer stop()
-	s.wire = &stdio{in: o.In, out: &lockedWriter{w: o.Out}, gone: s.leave}
+	s.wire = &stdio{in: o.In, out: &lockedWriter{w: o.Out}, gone: s.leave, order: newOrder()}
 	err := s.sdk.Run(ctx, s.wire)
 	if ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, sdk.ErrConnectionClosed) {
 		return nil

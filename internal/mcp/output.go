@@ -32,6 +32,7 @@ type page struct {
 	Encoding string          `json:"encoding"`
 	Cursor   string          `json:"cursor"`
 	More     bool            `json:"more"` // now; what is written later comes after the cursor too
+	Note     string          `json:"note,omitempty"`
 }
 
 const (
@@ -75,6 +76,9 @@ func shellOutput(ctx context.Context, c *call, in outputIn) (reply, error) {
 		next = "there is more: cursor " + p.Cursor
 	case p.Status != string(conch.ProcessRunning) && p.Status != string(conch.StatusQueued):
 		next = "that is all"
+	}
+	if p.Note != "" {
+		next = "note: " + p.Note + "\n" + next
 	}
 	out, errs := decode(p.Encoding, p.Stdout, p.Stderr)
 	text := render(line+"\n"+next, section{name: "stdout", data: out}, section{name: "stderr", data: errs})
@@ -135,8 +139,23 @@ func (c *call) processPage(ctx context.Context, pr *conch.Process, in outputIn) 
 	if err != nil {
 		return nil, err
 	}
+	note := ""
+	if o.Since > 0 && l.Stdout == "" && l.Stderr == "" && !l.More {
+		end, err := c.s.client.LogPage(ctx, pr.ProcessID, client.LogOptions{Tail: 1}, maxOutput)
+		if err != nil {
+			return nil, err
+		}
+		if o.Since > end.Cursor {
+			l.Cursor, note = end.Cursor, pastEnd(cursor)
+		}
+	}
 	return &page{pr.ProcessID, "process", string(l.Status), pr.ExitCode, l.Stdout, l.Stderr, l.Encoding,
-		strconv.FormatUint(l.Cursor, 10), l.More}, nil
+		strconv.FormatUint(l.Cursor, 10), l.More, note}, nil
+}
+
+// pastEnd says that a cursor is none that a result gave.
+func pastEnd(cursor string) string {
+	return fmt.Sprintf("cursor %s is past the end; the new cursor is at the end, and without one it begins at the start", cursor)
 }
 
 // commandPage is a page of a command. Its cursor is the offsets in its two streams.
@@ -165,8 +184,12 @@ func (c *call) commandPage(ctx context.Context, h *conch.HistoryEntry, streams [
 		if in.TailLines > 0 {
 			data[i], at[i], err = c.tail(ctx, h.CommandID, s, in.TailLines, maxOutput)
 		} else {
-			data[i], more, err = c.piece(ctx, h.CommandID, s, at[i])
-			at[i] += int64(len(data[i]))
+			var from int64
+			data[i], from, more, err = c.piece(ctx, h.CommandID, s, at[i])
+			if from < at[i] {
+				p.Note = pastEnd(cursor)
+			}
+			at[i] = from + int64(len(data[i]))
 		}
 		if err != nil {
 			return nil, err
@@ -178,26 +201,23 @@ func (c *call) commandPage(ctx context.Context, h *conch.HistoryEntry, streams [
 	return p, nil
 }
 
-// piece is what a command wrote from an offset on, and whether there is more. A piece
-// that has more behind it ends with a whole character.
-func (c *call) piece(ctx context.Context, id conch.CommandID, stream client.EventKind, from int64) (data []byte, more bool, err error) {
+// piece is what a command wrote from an offset on, or from the end if that is before it,
+// and whether there is more. A piece that has more behind it ends with a whole character.
+func (c *call) piece(ctx context.Context, id conch.CommandID, stream client.EventKind, offset int64) (data []byte, from int64, more bool, err error) {
 	r, err := c.s.client.Output(ctx, id, stream, false)
 	if err != nil {
-		return nil, false, err
+		return nil, 0, false, err
 	}
 	defer r.Close()
-	if n, err := io.CopyN(io.Discard, r, from); err == io.EOF && n < from {
-		return nil, false, conch.Errorf(conch.InvalidRequest, "the cursor is beyond the %d bytes of %s", n, stream).
-			Hint("leave the cursor out to begin at the start")
-	} else if err != nil && err != io.EOF {
-		return nil, false, cutOff(id, err)
+	if from, err = io.CopyN(io.Discard, r, offset); err != nil && err != io.EOF {
+		return nil, 0, false, cutOff(id, err)
 	}
 	data, err = io.ReadAll(io.LimitReader(r, maxOutput+1))
 	if err != nil {
-		return nil, false, cutOff(id, err)
+		return nil, 0, false, cutOff(id, err)
 	}
 	if len(data) <= maxOutput {
-		return data, false, nil
+		return data, from, false, nil
 	}
 	data = data[:maxOutput]
 	for i := 1; i < utf8.UTFMax; i++ {
@@ -208,7 +228,7 @@ func (c *call) piece(ctx context.Context, id conch.CommandID, stream client.Even
 			break
 		}
 	}
-	return data, true, nil
+	return data, from, true, nil
 }
 
 // tail is the last lines a command wrote, and how much it wrote in all.

@@ -373,6 +373,9 @@ func (r *raw) answer() (a answer) {
 
 const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"%s","capabilities":{},"clientInfo":{"name":"raw","version":"0"}}}`
 
+// meta is what a call has where there was no handshake.
+const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"raw","version":"0"},"io.modelcontextprotocol/clientCapabilities":{}}`
+
 func TestLines(t *testing.T) {
 	t.Parallel()
 	h := conchtest.New(t)
@@ -388,7 +391,6 @@ func TestLines(t *testing.T) {
 			t.Errorf("%s: %+v", revision, a)
 		}
 	}
-	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"raw","version":"0"},"io.modelcontextprotocol/clientCapabilities":{}}`
 	r := start(h)
 	// No handshake: the first line is a call.
 	r.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{` + meta + `,"name":"shell_exec","arguments":{"command":"echo hi"}}}`)

@@ -198,7 +198,12 @@ func TestLongOutput(t *testing.T) {
 	if pg.Stdout != "zeile 19998 ü\nzeile 19999 ü\n" || pg.Stderr != "end\n" {
 		t.Errorf("%+v", pg)
 	}
-	p.fails(conch.InvalidRequest, "shell_output", args{"id": r.CommandID, "cursor": "99999999,0"})
+	end := p.ok(&pg, "shell_output", args{"id": r.CommandID, "cursor": "99999999,0", "stream": "stdout"})
+	has(t, end.text, "note: cursor 99999999,0 is past the end")
+	if want := fmt.Sprintf("%d,0", r.StdoutBytes); pg.Stdout != "" || pg.Cursor != want {
+		t.Errorf("past the end: %+v, want cursor %s", pg, want)
+	}
+	has(t, p.fails(conch.InvalidRequest, "contacts", args{"action": "bogus"}).text, "ls, request, block, verify, reset")
 	p.fails(conch.InvalidRequest, "shell_output", args{"id": r.CommandID, "cursor": "x"})
 	p.ok(&r, "shell_exec", args{"command": "seq 100", "max_output": 20})
 	if len(r.Stdout) != 20 {
@@ -258,6 +263,14 @@ func TestProcesses(t *testing.T) {
 			t.Errorf("%s", out.raw)
 		}
 		has(t, out.text, "nothing more yet; cursor "+pg.Cursor)
+		var past page
+		has(t, p.ok(&past, "shell_output", args{"id": "echo", "cursor": "987654321"}).text, "note: cursor 987654321 is past the end", "cursor "+pg.Cursor)
+		if past.Cursor != pg.Cursor || past.Stdout != "" {
+			t.Errorf("%+v, want cursor %s", past, pg.Cursor)
+		}
+		if at := p.ok(&past, "shell_output", args{"id": "echo", "cursor": pg.Cursor}); strings.Contains(at.text, "past") || past.Cursor != pg.Cursor {
+			t.Errorf("at the end: %s", at.text)
+		}
 		p.ok(&w, "shell_wait", args{"id": "echo", "timeout_s": 0.05})
 		if w.Reason != conch.WaitTimeout {
 			t.Errorf("%+v", w)
@@ -278,7 +291,7 @@ func TestProcesses(t *testing.T) {
 			t.Errorf("%s", out.raw)
 		}
 		has(t, out.text, "that is all")
-		p.fails(conch.StdinClosed, "shell_input", args{"id": pr.ProcessID, "text": "x"})
+		has(t, p.fails(conch.StdinClosed, "shell_input", args{"id": pr.ProcessID, "text": "x"}).text, "has ended", "nothing was written", "hint: shell_output")
 		p.fails(conch.InvalidRequest, "shell_input", args{"id": pr.ProcessID, "keys": []string{"f13"}})
 		p.fails(conch.InvalidRequest, "shell_input", args{"id": pr.ProcessID})
 

@@ -19,14 +19,14 @@ type target struct {
 }
 
 // target finds the session an argument names. Only the caller's own, and new:LABEL,
-// are made.
+// are made. The call's turn there has come.
 func (c *call) target(ctx context.Context, session string) (target, error) {
 	own, err := c.own(ctx)
 	if err != nil {
 		return target{}, err
 	}
 	if session == "" {
-		return own, nil
+		return own, c.turn(ctx, own.name)
 	}
 	name, make := strings.CutPrefix(session, "new:")
 	agent, label, both := strings.Cut(name, "/")
@@ -41,6 +41,9 @@ func (c *call) target(ctx context.Context, session string) (target, error) {
 		return target{}, err
 	}
 	t := target{cl, agent + "/" + label, agent+"/"+label == own.name}
+	if err := c.turn(ctx, t.name); err != nil {
+		return target{}, err
+	}
 	if t.own && !make {
 		return own, nil
 	}
@@ -60,14 +63,27 @@ type thing struct {
 }
 
 // find tells what an id means: a process by id or name, a command by id, a session by
-// label or agent/label.
+// label or agent/label. A call that changes something has its turn there then.
 func (c *call) find(ctx context.Context, id string) (thing, error) {
+	t, err := c.lookUp(ctx, id)
+	if err == nil && !c.reads {
+		err = c.turn(ctx, t.place())
+	} else {
+		c.ticket.leave()
+	}
+	return t, err
+}
+
+func (c *call) lookUp(ctx context.Context, id string) (thing, error) {
 	cl := c.s.client
 	if id == "" {
 		return thing{}, conch.Errorf(conch.InvalidRequest, "id is empty").Hint("an id of shell_exec or shell_start, a process's name, or a session's label")
 	}
 	if _, _, err := conch.CommandID(id).Split(); err == nil {
 		return findID(ctx, cl, conch.CommandID(id))
+	}
+	if err := c.alone(ctx); err != nil {
+		return thing{}, err
 	}
 	// Its agent is known, and its own processes, once it has a session.
 	own, err := c.own(ctx)

@@ -29,8 +29,10 @@ type tool struct {
 
 // A call is one use of a tool.
 type call struct {
-	s   *Server
-	req *sdk.CallToolRequest
+	s      *Server
+	req    *sdk.CallToolRequest
+	ticket *ticket // nil: it waits for no other
+	reads  bool
 }
 
 // A reply is what a tool gives: a value that becomes a JSON object, and a text.
@@ -156,7 +158,15 @@ func (s *Server) call(ctx context.Context, t tool, req *sdk.CallToolRequest) (re
 			return reply{}, err
 		}
 	}
-	return t.run(ctx, &call{s, req})
+	c := &call{s: s, req: req, reads: t.readOnly}
+	if s.wire != nil {
+		c.ticket = s.wire.order.ticket(req.Params.Meta)
+		defer c.ticket.leave()
+	}
+	if err := c.begin(ctx); err != nil {
+		return reply{}, err
+	}
+	return t.run(ctx, c)
 }
 
 // failure is an error as a result that a model can act on, and a last line.
@@ -195,7 +205,14 @@ func hintFor(e *conch.Error) string {
 		return "the tool sessions lists processes and what runs; ids come from shell_exec and shell_start"
 	case conch.MessageNotFound:
 		return `inbox with "peek" lists your messages; a message is acked and answered by the session it was sent to`
+	case conch.ProcessEnded:
+		return "shell_output reads what it wrote, shell_screen shows its last screen; shell_start starts another"
+	case conch.NoTerminal:
+		return "shell_start with tty starts one that has a terminal; shell_output reads this one's output"
 	case conch.StdinClosed:
+		if strings.HasPrefix(e.HintText, "shell_output") {
+			break // it is ours
+		}
 		return "only a process of shell_start has a stdin that stays open; shell_exec takes its whole input as stdin"
 	}
 	return e.HintText

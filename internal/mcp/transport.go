@@ -23,15 +23,17 @@ const (
 	drain = 2 * time.Second
 )
 
-// stdio is the SDK's transport on two streams with two additions. A line that is no
-// message is answered with an error, where the SDK would end the connection. And the
-// end of the input waits for the answers that are still owed.
+// stdio is the SDK's transport on two streams with three additions. A line that is no
+// message is answered with an error, where the SDK would end the connection. Calls get
+// a ticket that says in which order they came. And the end of the input waits for the
+// answers that are still owed.
 type stdio struct {
 	in  io.ReadCloser
 	out *lockedWriter
 	// gone is called before the SDK sees the end of the input and ends what runs:
 	// the calls must know that nobody cancelled them.
-	gone func()
+	gone  func()
+	order *order
 }
 
 func (t *stdio) Connect(ctx context.Context) (sdk.Connection, error) {
@@ -43,7 +45,7 @@ func (t *stdio) Connect(ctx context.Context) (sdk.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &counted{Connection: conn, gone: t.gone, change: make(chan struct{})}, nil
+	return &counted{Connection: conn, gone: t.gone, order: t.order, change: make(chan struct{})}, nil
 }
 
 // lockedWriter keeps lines whole: the SDK writes each with one call.
@@ -145,7 +147,8 @@ func refuse(out io.Writer, code int, message string) {
 // counted knows how many calls are not answered yet.
 type counted struct {
 	sdk.Connection
-	gone func()
+	gone  func()
+	order *order
 
 	mu     sync.Mutex // guards what follows
 	owed   map[jsonrpc.ID]bool
@@ -174,6 +177,7 @@ func (c *counted) Read(ctx context.Context) (jsonrpc.Message, error) {
 		if json.Unmarshal(r.Params, &p) == nil {
 			if id, err := jsonrpc.MakeID(p.RequestID); err == nil {
 				delete(c.owed, id)
+				c.order.drop(id)
 			}
 		}
 	case r.IsCall() && r.Method != "subscriptions/listen": // which is answered only when it ends
@@ -181,6 +185,7 @@ func (c *counted) Read(ctx context.Context) (jsonrpc.Message, error) {
 			c.owed = map[jsonrpc.ID]bool{}
 		}
 		c.owed[r.ID] = true
+		c.order.note(r)
 	}
 	return msg, nil
 }
@@ -188,6 +193,7 @@ func (c *counted) Read(ctx context.Context) (jsonrpc.Message, error) {
 func (c *counted) Write(ctx context.Context, msg jsonrpc.Message) error {
 	err := c.Connection.Write(ctx, msg)
 	if r, ok := msg.(*jsonrpc.Response); ok {
+		c.order.drop(r.ID) // of a call that no tool got to see
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.owed, r.ID)

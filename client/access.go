@@ -17,14 +17,15 @@ func (c *Client) NewToken(ctx context.Context, req conch.NewTokenRequest) (*conc
 	return &t, nil
 }
 
-// Tokens lists the tokens there are, those that have expired too.
+// Tokens lists the tokens there are, those that have expired too, and the browsers'
+// logins to the page.
 func (c *Client) Tokens(ctx context.Context) ([]conch.TokenInfo, error) {
 	var list []conch.TokenInfo
 	err := c.json(ctx, call{method: http.MethodGet, url: daemonURL("/tokens", nil)}, &list)
 	return list, err
 }
 
-// RevokeToken takes a token back. What is open under it ends.
+// RevokeToken takes a token back, or ends a login. What is open under it ends.
 func (c *Client) RevokeToken(ctx context.Context, name string) error {
 	if err := conch.CheckLabel(name); err != nil {
 		return err
@@ -48,4 +49,11 @@ func (c *Client) Page(ctx context.Context, req conch.PageRequest) (*conch.PageLi
 		return nil, err
 	}
 	return &link, nil
+}
+
+// LogOut shuts out all browsers that are logged in to the page, and says how many.
+func (c *Client) LogOut(ctx context.Context) (int, error) {
+	var out conch.LoggedOut
+	err := c.json(ctx, call{method: http.MethodPost, url: daemonURL("/page/logout", nil)}, &out)
+	return out.LoggedOut, err
 }

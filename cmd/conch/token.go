@@ -26,7 +26,8 @@ header Authorization: Bearer TOKEN. What it may do is its scope:
   mail   be a session for mail: fetch, send, answer; and look at mail
   admin  all of these, and what the daemon itself is told
 
-Several are given as exec,mail. Keys, passphrases and tokens are had on the unix
+Several are given as exec,mail. What is for a person to decide an admin token can only
+if a person made it, in a terminal. Keys, passphrases and tokens are had on the unix
 socket only, whatever the scope.`,
 		Args: noVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -44,7 +45,7 @@ func newTokenNew(a *app) *cobra.Command {
 		Example: "  conch token new ci --scope exec --expires 30d",
 		Args:    words("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := conch.NewTokenRequest{Name: args[0]}
+			req := conch.NewTokenRequest{Name: args[0], NoPerson: person() != nil}
 			if scope == "" {
 				return conch.Errorf(conch.InvalidRequest, "--scope is missing").Hint("read, exec, mail or admin; conch help token says what each may do")
 			}
@@ -80,7 +81,7 @@ func newTokenLs(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ls [--json]",
-		Short: "List the tokens",
+		Short: "List the tokens, and the browsers logged in to the page",
 		Args:  words(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.client(client.Options{}).Tokens(cmd.Context())
@@ -99,9 +100,9 @@ func newTokenLs(a *app) *cobra.Command {
 						until = "expired"
 					}
 				}
-				rows = append(rows, []string{t.Name, strings.Join(t.Scopes, ","), clock(t.CreatedAt), until})
+				rows = append(rows, []string{t.Name, t.Kind, strings.Join(t.Scopes, ","), clock(t.CreatedAt), until})
 			}
-			return table(os.Stdout, []string{"NAME", "SCOPE", "MADE", "EXPIRES"}, rows)
+			return table(os.Stdout, []string{"NAME", "KIND", "SCOPE", "MADE", "EXPIRES"}, rows)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON value")
@@ -111,7 +112,7 @@ func newTokenLs(a *app) *cobra.Command {
 func newTokenRevoke(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke NAME",
-		Short: "Take a token back; what is open under it ends",
+		Short: "Take a token back, or shut a browser out; what is open under it ends",
 		Args:  words("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.client(client.Options{}).RevokeToken(cmd.Context(), args[0])

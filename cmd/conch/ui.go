@@ -14,19 +14,36 @@ import (
 )
 
 func newUI(a *app) *cobra.Command {
-	var print bool
+	var print, logout bool
 	var req conch.PageRequest
 	cmd := &cobra.Command{
-		Use:     "ui [--print] [--read-only] [--port N]",
+		Use:     "ui [--print] [--read-only] [--port N] [--logout]",
 		GroupID: groupDaemon,
 		Short:   "Open the web page",
 		Long: `Open the web page, which the daemon serves on 127.0.0.1, in a browser; where there
 is none, print an address. It lets one browser in, once, within a minute, for 7
-days. With --read-only that may look and not touch.`,
+days. With --read-only that may look and not touch. What is for a person to decide can
+be decided there only if conch ui was run by one, in a terminal.
+
+conch token ls lists the browsers that are in, conch token revoke shuts one out,
+--logout all of them.`,
 		Example: `  conch ui
-  conch ui --print --read-only`,
+  conch ui --print --read-only
+  conch ui --logout`,
 		Args: words(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if logout {
+				if print || req != (conch.PageRequest{}) {
+					return conch.Errorf(conch.InvalidRequest, "--logout goes with no other flag")
+				}
+				n, err := a.client(client.Options{}).LogOut(cmd.Context())
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Println("logged out:", n)
+				return written(err)
+			}
+			req.NoPerson = person() != nil
 			opener := ""
 			if !print {
 				opener = browserOpener()
@@ -35,6 +52,9 @@ days. With --read-only that may look and not touch.`,
 			link, err := a.client(client.Options{}).Page(cmd.Context(), req)
 			if err != nil {
 				return err
+			}
+			if !link.Decides && !req.ReadOnly {
+				say(os.Stderr, "who comes by this address cannot decide what is for a person to decide, such as to accept a contact", "a person runs conch ui in a terminal of their own")
 			}
 			if opener != "" {
 				// A file, since other users can read a program's arguments.
@@ -53,6 +73,7 @@ days. With --read-only that may look and not touch.`,
 	cmd.Flags().BoolVar(&print, "print", false, "print the address and open nothing")
 	cmd.Flags().BoolVar(&req.ReadOnly, "read-only", false, "let the browser look and not touch")
 	cmd.Flags().IntVar(&req.Port, "port", 0, "serve it at port `N` (default: the key ui_port, else the one it had, else any)")
+	cmd.Flags().BoolVar(&logout, "logout", false, "shut out all browsers that were let in")
 	return cmd
 }
 

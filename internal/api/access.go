@@ -10,10 +10,11 @@ import (
 
 func (s *server) access(r *http.Request) (any, error) {
 	gr, ok := gate.From(r)
+	decides := s.person(r) == nil
 	if !ok {
-		return conch.AccessInfo{Via: conch.ViaSocket, Scopes: route.ScopeAdmin.Names()}, nil
+		return conch.AccessInfo{Via: conch.ViaSocket, Scopes: route.ScopeAdmin.Names(), Decides: decides}, nil
 	}
-	info := conch.AccessInfo{Via: gr.Via, Name: gr.Name, Scopes: gr.Scope.Names()}
+	info := conch.AccessInfo{Via: gr.Via, Name: gr.Name, Scopes: gr.Scope.Names(), Decides: decides}
 	if !gr.Expires.IsZero() {
 		info.ExpiresAt = &gr.Expires
 	}
@@ -27,6 +28,7 @@ func (s *server) newToken(r *http.Request) (any, error) {
 	if err := local(r, &q); err != nil {
 		return nil, err
 	}
+	q.NoPerson = q.NoPerson || s.person(r) != nil
 	return s.h.Gate.NewToken(q)
 }
 
@@ -47,5 +49,8 @@ func (s *server) page(r *http.Request) (any, error) {
 	if err := local(r, &q); err != nil {
 		return nil, err
 	}
+	q.NoPerson = q.NoPerson || s.person(r) != nil
 	return s.h.Gate.Link(q)
 }
+
+func (s *server) logOut(*http.Request) (any, error) { return s.h.Gate.LogOut() }

@@ -100,6 +100,7 @@ func (s *server) handlers() map[string]http.HandlerFunc {
 		"tokens":        s.tokens,
 		"newToken":      s.newToken,
 		"revokeToken":   s.revokeToken,
+		"logOut":        s.logOut,
 		"listen":        s.listen,
 		"page":          s.page,
 		"hook":          s.hook,

@@ -21,10 +21,19 @@ func WithPeer(ctx context.Context, pid int) context.Context {
 }
 
 // person refuses a request that is for a person to make, if no person makes it.
-// Who is logged in to the page is one, and an administrator's token speaks for one.
+// Who comes by the page or with a token is one if one made the login or the token:
+// anybody could make them.
 func (s *server) person(r *http.Request) error {
-	if grant, ok := gate.From(r); ok && (grant.Via == conch.ViaPage || grant.Scope&route.ScopeAdmin != 0) {
-		return nil
+	if grant, ok := gate.From(r); ok {
+		switch {
+		case grant.Decides:
+			return nil
+		case grant.Via == conch.ViaPage:
+			return conch.Errorf(conch.NotHuman, "this is for a person to decide, and no person was seen to make this login").
+				Hint("run conch ui in a terminal of your own, and open the address it gives")
+		}
+		return conch.Errorf(conch.NotHuman, "this is for a person to decide, and no person was seen to make the token %s for it", grant.Name).
+			Hint("do it in a terminal, on the page (conch ui in a terminal), or with a token of scope admin that was made in a terminal")
 	}
 	pid, _ := r.Context().Value(peerKey{}).(int)
 	return s.h.Person(pid)

@@ -8,7 +8,7 @@ path.agent {"pattern":"^[a-z0-9][a-z0-9-]{0,31}$"} The agent that owns the sessi
 path.label {"pattern":"^[A-Za-z0-9_:-]{1,32}$"} The session's label.
 path.id {"pattern":"^[a-z2-7]{8}-[1-9][0-9]{0,9}$"} The command's id.
 path.message {"pattern":"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$"} The message's id.
-path.token {"pattern":"^[A-Za-z0-9_:-]{1,32}$"} The token's name.
+path.token {"pattern":"^[A-Za-z0-9_:-]{1,32}$"} The token's name, or the login's.
 path.n {"pattern":"^[1-9][0-9]?$"} The number of the attachment, from 1.
 path.name {"pattern":"^[a-z0-9][a-z0-9-]{0,31}$"} The agent's name.
 
@@ -593,15 +593,18 @@ PresenceRequest.priority Which live session is the primary; null leaves it as it
 PresenceRequest.cwd Where the client works.
 PresenceRequest.busy It is at work.
 
-TokenInfo A token, without its secret.
+TokenInfo A token, or a browser's login to the page, without its secret.
+TokenInfo.kind {"enum":["token","page"]} Which of the two.
 TokenInfo.name {"pattern":"^[A-Za-z0-9_:-]{1,32}$"} Its name.
 TokenInfo.scopes {"items":{"enum":["read","exec","mail","admin"]}} What it may do; exec includes read, admin everything.
 TokenInfo.created_at When it was made.
 TokenInfo.expires_at Until when it is good; null: until it is revoked.
+TokenInfo.decides It may decide what is a person's to decide: its scope is admin, and a person made it.
 NewTokenRequest A token to be made.
 NewTokenRequest.name {"pattern":"^[A-Za-z0-9_:-]{1,32}$"} A name that no token has.
 NewTokenRequest.scopes {"minItems":1,"items":{"enum":["read","exec","mail","admin"]}} What it may do.
 NewTokenRequest.expires_ms {"minimum":0,"maximum":3153600000000} How long it is good for; 0: until it is revoked.
+NewTokenRequest.no_person No person asks, so it is not to decide what is a person's to decide. The daemon looks for itself as well.
 NewToken A token with its secret.
 NewToken.token The secret, for the header Authorization. It is shown here and never again.
 Revoked What became of a token.
@@ -618,15 +621,20 @@ PageRequest A way to the web page.
 PageRequest.read_only It lets a browser look and not touch.
 PageRequest.port {"minimum":0,"maximum":65535} The port on 127.0.0.1; 0: as configured, or the one it had, or any.
 PageRequest.file Make a file as well that leads a browser to the address.
+PageRequest.no_person No person asks, so the login is not to decide what is a person's to decide. The daemon looks for itself as well.
 PageLink An address that lets one browser in, once.
 PageLink.url The address, with its secret in the fragment.
 PageLink.file The file that leads there, if it was asked for; it is gone with the secret.
 PageLink.expires_at Until when it lets somebody in.
+PageLink.decides Who comes by it may decide what is a person's to decide.
+LoggedOut What became of the browsers' logins.
+LoggedOut.logged_out How many there were.
 AccessInfo What a caller may do.
 AccessInfo.via {"enum":["socket","token","page"]} How the request came.
-AccessInfo.name The token's name, if it is one.
+AccessInfo.name The token's name, or the login's; empty on the socket.
 AccessInfo.scopes {"items":{"enum":["read","exec","mail","admin"]}} What it may do; exec includes read, admin everything.
 AccessInfo.expires_at Until when; null: without end.
+AccessInfo.decides It may decide what is a person's to decide.
 
 TerminalEvent A text message to who is at a terminal's WebSocket.
 TerminalEvent.type {"enum":["hello","redraw","size","role","exit","left","error"]} What it says: hello is the first; after redraw, forget what is shown, the next bytes draw the screen; left: one was sent away from the prompt, or the session ended; error: what was sent last was not done.

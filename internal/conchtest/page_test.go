@@ -19,7 +19,13 @@ import (
 // page logs a browser in, with the cookie it got.
 func page(t *testing.T, h *Home, flags string) *door {
 	t.Helper()
-	d, code := link(t, h, strings.Fields(flags)...)
+	return login(t, h, strings.TrimSpace(h.OK(append([]string{"ui", "--print"}, strings.Fields(flags)...)...)))
+}
+
+// login has a browser open an address.
+func login(t *testing.T, h *Home, address string) *door {
+	t.Helper()
+	d, code := stranger(t, h, address)
 	resp := d.open(t.Context(), "POST", "/login", `{"code":"`+code+`"}`)
 	defer resp.Body.Close()
 	set := resp.Header.Get("Set-Cookie")
@@ -35,7 +41,11 @@ func page(t *testing.T, h *Home, flags string) *door {
 // link has the page served, for a browser that is not in yet, and gives its code.
 func link(t *testing.T, h *Home, flags ...string) (*door, string) {
 	t.Helper()
-	text := strings.TrimSpace(h.OK(append([]string{"ui", "--print"}, flags...)...))
+	return stranger(t, h, strings.TrimSpace(h.OK(append([]string{"ui", "--print"}, flags...)...)))
+}
+
+func stranger(t *testing.T, h *Home, text string) (*door, string) {
+	t.Helper()
 	base, code, ok := strings.Cut(text, "/#login=")
 	if !ok || !strings.HasPrefix(base, "http://127.0.0.1:") {
 		t.Fatalf("ui prints %q", text)
@@ -49,7 +59,7 @@ func TestPage(t *testing.T) {
 	h := New(t)
 	p := page(t, h, "")
 	p.gives("exec", "POST", "/v1/sessions/me/main/exec?create=1", `{"command":"echo hi"}`, `"stdout":"hi\n"`)
-	p.gives("access", "GET", "/v1/access", "", `"via":"page","name":"page","scopes":["admin"]`)
+	p.gives("access", "GET", "/v1/access", "", `"via":"page","name":"page-`)
 	var s conch.StatusInfo
 	h.JSON(&s, "status", "--json")
 	if s.UIURL == nil || *s.UIURL != p.base+"/" {
@@ -109,6 +119,60 @@ func TestPage(t *testing.T) {
 	}
 	p.refuses("logged out", 401, conch.Unauthorized, "GET", "/v1/version", "")
 	q.gives("the other", "GET", "/v1/version", "", `"version"`)
+}
+
+// Logins are listed without their secrets, and ended one by one or all at once, with
+// what is open under them.
+func TestPageLogins(t *testing.T) {
+	h := New(t)
+	h.OK("exec", "true")
+	h.OK("token", "new", "ci", "--scope", "read")
+	a, b, c := page(t, h, ""), page(t, h, "--read-only"), page(t, h, "")
+	var list []conch.TokenInfo
+	text := h.OK("token", "ls", "--json")
+	h.JSON(&list, "token", "ls", "--json")
+	if len(list) != 4 || list[0].Kind != "token" || list[1].Kind != "page" || list[1].ExpiresAt == nil || list[1].CreatedAt.IsZero() || list[2].Scopes[0] != "read" || strings.Contains(text, "sha256") {
+		t.Fatal(text)
+	}
+	for _, d := range []*door{a, b, c} {
+		if _, secret, _ := strings.Cut(d.header[1], "="); strings.Contains(text, secret) {
+			t.Error("the list has a secret")
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), Limit)
+	defer cancel()
+	ends := func(d *door, end func()) {
+		t.Helper()
+		stream := d.open(ctx, "GET", "/v1/events", "")
+		defer stream.Body.Close()
+		if stream.StatusCode != 200 {
+			t.Fatal(stream.Status)
+		}
+		end()
+		io.Copy(io.Discard, stream.Body)
+		if ctx.Err() != nil {
+			t.Error("what was open goes on")
+		}
+		d.refuses("shut out", 401, conch.Unauthorized, "GET", "/v1/version", "")
+	}
+	a.gives("whose it is", "GET", "/v1/access", "", `"name":"`+list[1].Name+`"`)
+	ends(a, func() { h.OK("token", "revoke", list[1].Name) })
+	b.gives("the others stay", "GET", "/v1/version", "", `"version"`)
+	_, code := link(t, h)
+	ends(b, func() {
+		if out := h.OK("ui", "--logout"); out != "logged out: 2\n" {
+			t.Error(out)
+		}
+	})
+	c.refuses("shut out", 401, conch.Unauthorized, "GET", "/v1/version", "")
+	c.refuses("an address that waited", 401, conch.Unauthorized, "POST", "/login", `{"code":"`+code+`"}`)
+	h.JSON(&list, "token", "ls", "--json")
+	if len(list) != 1 || list[0].Name != "ci" {
+		t.Errorf("%+v", list)
+	}
+	if out := h.Conch("ui", "--logout", "--print"); out.Status != 125 {
+		t.Error(out)
+	}
 }
 
 // A read-only link may look and not touch.

@@ -13,7 +13,8 @@
 // secret is compared, by hash and in constant time, with those that are kept. What
 // it allows is in the request's context (From); the multiplexer compares it with
 // what the call needs. A token that is taken back, or expires, ends what is open
-// under it.
+// under it, and so does a login. Whether a person made it is kept with each: only
+// such a one may decide what is a person's.
 //
 // Only hashes are kept, in access.json, which nobody else writes. No secret is ever
 // logged. Methods are safe for concurrent use.
@@ -261,9 +262,10 @@ func (g *Gate) Close() error {
 // A Grant is what a request from a port may do, and as whom.
 type Grant struct {
 	Via     string // conch.ViaToken or conch.ViaPage
-	Name    string // the token's
+	Name    string // the token's, or the login's
 	Scope   route.Scope
 	Expires time.Time // zero: never
+	Decides bool      // what is a person's to decide
 }
 
 type grantKey struct{}

@@ -202,6 +202,37 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// A file from before there were kinds: its logins have names and can be ended, and
+// nothing in it decides for a person.
+func TestOlderFile(t *testing.T) {
+	home := t.TempDir()
+	far := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	older := `{"version":1,"page_port":0,"tokens":[{"name":"ci","scopes":["admin"],"created_at":"2026-01-01T00:00:00Z","expires_at":null,"sha256":"` + hash("a") + `"}],
+		"logins":[{"name":"page","scopes":["admin"],"created_at":"2026-01-01T00:00:00Z","expires_at":"` + far + `","sha256":"` + hash("b") + `"}]}`
+	if err := os.WriteFile(filepath.Join(home, File), []byte(older), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := open(t, home)
+	list := g.Tokens()
+	if len(list) != 2 || list[0].Kind != conch.ViaToken || list[1].Kind != conch.ViaPage || list[1].Name != loginName(hash("b")) || list[0].Decides || list[1].Decides {
+		t.Fatalf("%+v", list)
+	}
+	if _, err := g.NewToken(conch.NewTokenRequest{Name: list[1].Name, Scopes: []string{"read"}}); !errors.Is(err, conch.NameTaken) {
+		t.Errorf("a token called as a login: %v", err)
+	}
+	cut := false
+	gr, _, ok := g.store.use(true, "b", func() { cut = true })
+	if !ok || gr.Decides {
+		t.Errorf("%+v %v", gr, ok)
+	}
+	if err := g.Revoke(list[1].Name); err != nil || !cut {
+		t.Errorf("%v; what was open goes on: %v", err, !cut)
+	}
+	if _, _, ok := g.store.use(true, "b", nil); ok {
+		t.Error("it is let in")
+	}
+}
+
 // What cannot be written down has not happened.
 func TestTokenNotKept(t *testing.T) {
 	home := t.TempDir()

@@ -68,7 +68,7 @@ func (g *Gate) guard(p *port, names []string) http.Handler {
 		ctx, cut := context.WithCancelCause(r.Context())
 		defer cut(nil)
 		gr, done, ok := g.store.use(p.plain, p.secret(r), func() {
-			cut(conch.Errorf(conch.Unauthorized, "the token was taken back"))
+			cut(conch.Errorf(conch.Unauthorized, "the %s was taken back", p.lets()))
 		})
 		if !ok {
 			g.refuse(w, r, p, peer, p.unknown(w))
@@ -77,7 +77,7 @@ func (g *Gate) guard(p *port, names []string) http.Handler {
 		defer done()
 		if !gr.Expires.IsZero() {
 			var stop context.CancelFunc
-			ctx, stop = context.WithDeadlineCause(ctx, gr.Expires, conch.Errorf(conch.Unauthorized, "the token has expired"))
+			ctx, stop = context.WithDeadlineCause(ctx, gr.Expires, conch.Errorf(conch.Unauthorized, "the %s has expired", p.lets()))
 			defer stop()
 		}
 		// Nobody behind the gate has a use for them.
@@ -106,6 +106,14 @@ func (p *port) secret(r *http.Request) string {
 		return ""
 	}
 	return strings.TrimSpace(text)
+}
+
+// lets is what lets in by a port.
+func (p *port) lets() string {
+	if p.plain {
+		return "login"
+	}
+	return "token"
 }
 
 // unknown is the error for a request whose secret is missing or wrong.

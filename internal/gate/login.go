@@ -26,13 +26,15 @@ const (
 
 // A code lets one browser in, once.
 type code struct {
-	scope route.Scope
-	until time.Time
-	file  string // that leads to it
+	scope   route.Scope
+	decides bool
+	until   time.Time
+	file    string // that leads to it
 }
 
-// Link serves the page and makes an address that lets one browser in. The code is
-// in the fragment, which no browser sends and no server logs.
+// Link serves the page and makes an address that lets one browser in, for a person
+// unless q says otherwise. The code is in the fragment, which no browser sends and no
+// server logs.
 func (g *Gate) Link(q conch.PageRequest) (conch.PageLink, error) {
 	if q.Port < 0 || q.Port > 65535 {
 		return conch.PageLink{}, conch.Errorf(conch.InvalidRequest, "%d is no port", q.Port)
@@ -42,11 +44,11 @@ func (g *Gate) Link(q conch.PageRequest) (conch.PageLink, error) {
 		return conch.PageLink{}, err
 	}
 	text := randomText()
-	c := code{scope: route.ScopeAdmin, until: time.Now().Add(codeTime)}
+	c := code{scope: route.ScopeAdmin, decides: !q.NoPerson && !q.ReadOnly, until: time.Now().Add(codeTime)}
 	if q.ReadOnly {
 		c.scope = route.ScopeRead
 	}
-	link := conch.PageLink{URL: p.url() + "#login=" + text, ExpiresAt: c.until.UTC()}
+	link := conch.PageLink{URL: p.url() + "#login=" + text, ExpiresAt: c.until.UTC(), Decides: c.decides}
 	if q.File {
 		if c.file, err = writeLink(g.o.Home, link.URL); err != nil {
 			return conch.PageLink{}, err
@@ -147,7 +149,7 @@ func (g *Gate) serveLogin(w http.ResponseWriter, r *http.Request, p *port, from 
 		g.refuse(w, r, p, from, conch.Errorf(conch.Unauthorized, "this address was used before, or is older than %v", codeTime).Hint("conch ui prints another"))
 		return
 	}
-	text, until, err := g.store.logIn(c.scope)
+	text, until, err := g.store.logIn(c.scope, c.decides)
 	if err != nil {
 		g.o.Fail(w, err)
 		return

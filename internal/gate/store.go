@@ -79,7 +79,32 @@ func (s *store) open(home string) error {
 			}
 		}
 	}
+	for i := range s.kept.Tokens {
+		s.kept.Tokens[i].Kind = conch.ViaToken // which older files do not say
+	}
+	for i := range s.kept.Logins {
+		c := &s.kept.Logins[i]
+		c.Kind, c.Name = conch.ViaPage, loginName(c.Hash)
+	}
 	return nil
+}
+
+// loginName names a login, for those who end it.
+func loginName(hash string) string { return "page-" + hash[:min(8, len(hash))] }
+
+// named finds what has a name: tokens and logins share them.
+func (k *kept) named(name string) *secret {
+	for _, list := range [][]secret{k.Tokens, k.Logins} {
+		if i := slices.IndexFunc(list, func(o secret) bool { return o.Name == name }); i >= 0 {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// forget takes out what gone says.
+func (k *kept) forget(gone func(secret) bool) {
+	k.Tokens, k.Logins = slices.DeleteFunc(k.Tokens, gone), slices.DeleteFunc(k.Logins, gone)
 }
 
 // save writes the file. What it cannot write is undone by the caller.
@@ -91,7 +116,8 @@ func (s *store) save() error {
 	return nil
 }
 
-// change applies f to what is kept, on disk before it counts.
+// change applies f to what is kept, on disk before it counts, and ends what is open
+// under what is gone.
 func (s *store) change(f func(*kept) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,8 +129,20 @@ func (s *store) change(f func(*kept) error) error {
 	}
 	if err != nil {
 		s.kept = old
+		return err
 	}
-	return err
+	there := map[string]bool{}
+	for _, c := range slices.Concat(s.kept.Tokens, s.kept.Logins) {
+		there[c.Hash] = true
+	}
+	for _, c := range slices.Concat(old.Tokens, old.Logins) {
+		if !there[c.Hash] {
+			for cut := range c.cuts {
+				(*cut)()
+			}
+		}
+	}
+	return nil
 }
 
 func randomText() string {
@@ -132,10 +170,10 @@ func find(list []secret, text string) *secret {
 	return found
 }
 
-func newSecret(name string, scope route.Scope, life time.Duration) (secret, string) {
+func newSecret(kind, name string, scope route.Scope, decides bool, life time.Duration) (secret, string) {
 	text := randomText()
 	now := time.Now().UTC()
-	c := secret{TokenInfo: conch.TokenInfo{Name: name, Scopes: scope.Names(), CreatedAt: now}, scope: scope}
+	c := secret{TokenInfo: conch.TokenInfo{Kind: kind, Name: name, Scopes: scope.Names(), CreatedAt: now, Decides: decides && scope.Allows(route.ScopeAdmin)}, scope: scope}
 	if life > 0 {
 		at := now.Add(life)
 		c.ExpiresAt = &at
@@ -143,7 +181,8 @@ func newSecret(name string, scope route.Scope, life time.Duration) (secret, stri
 	return c, text
 }
 
-// NewToken makes a token. Its secret is in the answer and nowhere else.
+// NewToken makes a token, for a person unless q says otherwise. Its secret is in the
+// answer and nowhere else.
 func (g *Gate) NewToken(q conch.NewTokenRequest) (conch.NewToken, error) {
 	if err := conch.CheckLabel(q.Name); err != nil {
 		return conch.NewToken{}, err
@@ -156,14 +195,14 @@ func (g *Gate) NewToken(q conch.NewTokenRequest) (conch.NewToken, error) {
 	if q.ExpiresMS < 0 || q.ExpiresMS > most.Milliseconds() {
 		return conch.NewToken{}, conch.Errorf(conch.InvalidRequest, "expires_ms is not between 0 and %d", most.Milliseconds())
 	}
-	c, text := newSecret(q.Name, scope, time.Duration(q.ExpiresMS)*time.Millisecond)
+	c, text := newSecret(conch.ViaToken, q.Name, scope, !q.NoPerson, time.Duration(q.ExpiresMS)*time.Millisecond)
 	text = tokenPrefix + text
 	c.Hash = hash(text)
 	err = g.store.change(func(k *kept) error {
 		now := time.Now()
-		k.Tokens = slices.DeleteFunc(k.Tokens, func(o secret) bool { return o.Name == q.Name && o.expired(now) })
+		k.forget(func(o secret) bool { return o.Name == q.Name && o.expired(now) })
 		switch {
-		case slices.ContainsFunc(k.Tokens, func(o secret) bool { return o.Name == q.Name }):
+		case k.named(q.Name) != nil:
 			return conch.Errorf(conch.NameTaken, "there is a token %s", q.Name).Hint("conch token revoke %s takes it back", q.Name)
 		case len(k.Tokens) >= maxTokens:
 			return conch.Errorf(conch.LimitReached, "there are %d tokens, which is the limit", maxTokens).Hint("conch token revoke takes one back")
@@ -177,7 +216,8 @@ func (g *Gate) NewToken(q conch.NewTokenRequest) (conch.NewToken, error) {
 	return conch.NewToken{TokenInfo: c.TokenInfo, Token: text}, nil
 }
 
-// Tokens lists them, the oldest first, those that have expired too.
+// Tokens lists them, the oldest first, those that have expired too; then the logins
+// that have not.
 func (g *Gate) Tokens() []conch.TokenInfo {
 	g.store.mu.Lock()
 	defer g.store.mu.Unlock()
@@ -185,30 +225,42 @@ func (g *Gate) Tokens() []conch.TokenInfo {
 	for _, c := range g.store.kept.Tokens {
 		list = append(list, c.TokenInfo)
 	}
+	now := time.Now()
+	for _, c := range g.store.kept.Logins {
+		if !c.expired(now) {
+			list = append(list, c.TokenInfo)
+		}
+	}
 	return list
 }
 
-// Revoke takes a token back, and ends what is open under it.
+// Revoke takes a token back, or ends a login, and what is open under it.
 func (g *Gate) Revoke(name string) error {
-	var cuts map[*func()]bool
-	err := g.store.change(func(k *kept) error {
-		i := slices.IndexFunc(k.Tokens, func(o secret) bool { return o.Name == name })
-		if i < 0 {
-			return conch.Errorf(conch.TokenNotFound, "there is no token %s", name).Hint("conch token ls lists them")
+	return g.store.change(func(k *kept) error {
+		if k.named(name) == nil {
+			return conch.Errorf(conch.TokenNotFound, "there is no token %s, nor a login", name).Hint("conch token ls lists them")
 		}
-		cuts = k.Tokens[i].cuts
-		k.Tokens = slices.Delete(k.Tokens, i, i+1)
+		k.forget(func(o secret) bool { return o.Name == name })
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	g.store.mu.Lock()
-	defer g.store.mu.Unlock()
-	for cut := range cuts {
-		(*cut)()
-	}
-	return nil
+}
+
+// LogOut shuts all browsers out, those too that were given an address and have not
+// come, and says how many were in.
+func (g *Gate) LogOut() (conch.LoggedOut, error) {
+	g.forgetCodes()
+	var out conch.LoggedOut
+	err := g.store.change(func(k *kept) error {
+		now := time.Now()
+		for _, c := range k.Logins {
+			if !c.expired(now) {
+				out.LoggedOut++
+			}
+		}
+		k.Logins = nil
+		return nil
+	})
+	return out, err
 }
 
 // use finds who a secret lets in. cut is called if it is taken back before done is.
@@ -228,7 +280,7 @@ func (s *store) use(page bool, text string, cut func()) (gr Grant, done func(), 
 	}
 	key, cuts := &cut, c.cuts
 	cuts[key] = true
-	gr = Grant{Via: via, Name: c.Name, Scope: c.scope}
+	gr = Grant{Via: via, Name: c.Name, Scope: c.scope, Decides: c.Decides}
 	if c.ExpiresAt != nil {
 		gr.Expires = *c.ExpiresAt
 	}
@@ -260,10 +312,14 @@ func (s *store) loggedIn() bool {
 }
 
 // logIn keeps a new login and gives its secret.
-func (s *store) logIn(scope route.Scope) (text string, until time.Time, err error) {
-	c, text := newSecret("page", scope, LoginTime)
-	c.Hash = hash(text)
+func (s *store) logIn(scope route.Scope, decides bool) (text string, until time.Time, err error) {
+	var c secret
 	err = s.change(func(k *kept) error {
+		for c.Name == "" || k.named(c.Name) != nil {
+			c, text = newSecret(conch.ViaPage, "", scope, decides, LoginTime)
+			c.Hash = hash(text)
+			c.Name = loginName(c.Hash)
+		}
 		now := time.Now()
 		k.Logins = slices.DeleteFunc(k.Logins, func(o secret) bool { return o.expired(now) })
 		if n := len(k.Logins) - maxLogins + 1; n > 0 {
@@ -277,19 +333,9 @@ func (s *store) logIn(scope route.Scope) (text string, until time.Time, err erro
 
 // logOut forgets a login and ends what is open under it.
 func (s *store) logOut(text string) error {
-	var cuts map[*func()]bool
-	err := s.change(func(k *kept) error {
-		if c := find(k.Logins, text); c != nil {
-			h := c.Hash
-			cuts = c.cuts
-			k.Logins = slices.DeleteFunc(k.Logins, func(o secret) bool { return o.Hash == h })
-		}
+	h := hash(text)
+	return s.change(func(k *kept) error {
+		k.forget(func(o secret) bool { return o.Kind == conch.ViaPage && o.Hash == h })
 		return nil
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for cut := range cuts {
-		(*cut)()
-	}
-	return err
 }

@@ -107,7 +107,7 @@ func scopeOf(name string) Scope {
 		return ScopeMail
 	case "doctor", "prune", "import", "shutdown", "keeperShutdown", "mailSnapshot",
 		"newAgent", "importAgent", "unassignAgent", "useAgent", "assignAgent", "exportAgent", "unlockAgent", "lockAgent",
-		"setResponder", "tokens", "newToken", "revokeToken", "listen", "page",
+		"setResponder", "tokens", "newToken", "revokeToken", "listen", "page", "logOut",
 		"relayListen", "relayInvite", "relayJoin", "relayLeave", "relayRemove":
 		return ScopeAdmin
 	}

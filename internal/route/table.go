@@ -183,15 +183,16 @@ func contacts() []Route {
 func access() []Route {
 	return []Route{
 		{Name: "access", Method: get, Path: "/v1/access", Summary: "What the caller may do, and as whom.", Answer: conch.AccessInfo{}},
-		{Name: "tokens", Method: get, Path: "/v1/tokens", Summary: "The tokens that let programs in over the network.", Answer: []conch.TokenInfo{}},
+		{Name: "tokens", Method: get, Path: "/v1/tokens", Summary: "The tokens that let programs in over the network, and the browsers' logins to the page.", Answer: []conch.TokenInfo{}},
 		{Name: "newToken", Method: post, Path: "/v1/tokens", Summary: "Make a token. This answer is the only one that has it.",
 			Detail: "On the unix socket only.", Body: conch.NewTokenRequest{}, Answer: conch.NewToken{}, Errors: []conch.Kind{conch.NameTaken, conch.InvalidLabel}},
-		{Name: "revokeToken", Method: post, Path: "/v1/tokens/{token}/revoke", Summary: "Take a token back; what is open under it ends.",
+		{Name: "revokeToken", Method: post, Path: "/v1/tokens/{token}/revoke", Summary: "Take a token back, or end a login; what is open under it ends.",
 			Answer: conch.Revoked{}, Errors: []conch.Kind{conch.TokenNotFound}},
 		{Name: "listen", Method: post, Path: "/v1/listen", Summary: "Serve the network until the daemon leaves: TLS, and a token with every request.",
 			Detail: "On the unix socket only.", Body: conch.ListenRequest{}, Answer: conch.ListenInfo{}, Errors: []conch.Kind{conch.AlreadyRunning, conch.InvalidConfig}},
 		{Name: "page", Method: post, Path: "/v1/page", Summary: "Serve the web page on 127.0.0.1, and make an address that lets one browser in, once, within a minute.",
 			Detail: "On the unix socket only.", Body: conch.PageRequest{}, Optional: true, Answer: conch.PageLink{}, Errors: []conch.Kind{conch.AlreadyRunning}},
+		{Name: "logOut", Method: post, Path: "/v1/page/logout", Summary: "Shut all browsers out, and those that were given an address and have not come.", Answer: conch.LoggedOut{}},
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/chromedp/cdproto/systeminfo"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/creack/pty"
 
 	"github.com/conchsh/conch/internal/conchtest"
 )
@@ -215,16 +216,23 @@ func blank(t *testing.T, h *conchtest.Home) *page {
 	return p
 }
 
-// link is an address that lets a browser in.
+// link is an address that lets a browser in, made by a person: conch reads from a
+// terminal.
 func (p *page) link(flags ...string) string {
 	p.Helper()
-	out := p.h.OK(append([]string{"ui", "--print"}, flags...)...)
-	for word := range strings.FieldsSeq(out) {
+	master, slave, err := pty.Open()
+	if err != nil {
+		p.Fatal(err)
+	}
+	defer master.Close()
+	defer slave.Close()
+	out := p.h.Feed(slave, append([]string{"ui", "--print"}, flags...)...)
+	for word := range strings.FieldsSeq(out.Stdout) {
 		if strings.HasPrefix(word, "http://") {
 			return word
 		}
 	}
-	p.Fatalf("no address in %q", out)
+	p.Fatalf("no address in %v", out)
 	return ""
 }
 

@@ -215,6 +215,16 @@ func TestContacts(t *testing.T) {
 	p.text(".contact .text", "it is <b>Bob</b>")
 	p.text(".contact", other.Address)
 	p.shot("contact-request")
+	// An agent that gets itself an address can look at it.
+	agent := blank(t, h)
+	agent.forgive("403")
+	agent.visit(strings.TrimSpace(h.OK("ui", "--print")))
+	agent.text(".link", "live")
+	agent.eval(`location.hash = "#/contacts"`)
+	agent.text(".warn", "not made by a person")
+	agent.click(".contact button", "Accept")
+	agent.text(".notice.error", "run conch ui in a terminal")
+	agent.text(".contact", "asks to be a contact")
 	p.fill(".contact input", "bob")
 	p.click(".contact button", "Accept")
 	p.text(".contact h3", "bob")
@@ -326,6 +336,34 @@ func TestLogin(t *testing.T) {
 	other.visit(link)
 	other.text("h1", "needs a login")
 	other.text(".code", "conch ui")
+
+	// One that is in by another address is told that this one did nothing.
+	reader := open(t, h, "--read-only")
+	reader.text(".top", "read-only")
+	reader.forgive("401")
+	used := func() {
+		t.Helper()
+		reader.text(".notice.error", "This address let nobody in: this address was used before")
+		reader.text(".notice.error", "conch ui prints another")
+		reader.text(".top", "read-only")
+	}
+	reader.visit("about:blank")
+	reader.visit(link)
+	used()
+	reader.click(".notice button", "")
+	reader.until("no notice", `!document.querySelector(".notice")`)
+	reader.eval(fmt.Sprintf(`(window.old = true, setTimeout(() => location.href = %q))`, link)) // of which only the fragment is new
+	conchtest.Until(t, 15*time.Second, "the page is loaded again", func() bool {
+		at, err := chromedp.Run(reader.ctx, chromedp.Evaluate[string](`window.old + document.readyState`))
+		return err == nil && at == "undefinedcomplete"
+	})
+	used()
+
+	reader.click(`.top button[aria-label="Log out"]`, "")
+	reader.text("h1", "needs a login")
+	reader.do(chromedp.Reload())
+	reader.text("h1", "needs a login")
+	p.text(".link", "live") // the other stays
 }
 
 // A thousand sessions, of which only those that are seen exist on the page.

@@ -3,7 +3,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { post } from "./api";
-import { attempt, contactName, contacts, loadContacts, may, notify, quarantine, tick } from "./state";
+import { access, attempt, contactName, contacts, loadContacts, may, notify, quarantine, tick } from "./state";
 import type { Contact } from "./types";
 import { bytes, Code, Confirm, CopyButton, Empty, Mark, Time } from "./ui";
 
@@ -38,6 +38,9 @@ export function Contacts() {
         </div>
       </header>
       <div class="scroll pad contacts">
+        {may("admin") && access.value?.decides === false && (
+          <p class="warn">This login was not made by a person in a terminal: it can accept nobody, raise nothing and confirm nothing. Run conch ui in a terminal of your own.</p>
+        )}
         {list.length === 0 && (
           <Empty title="No contact yet">
             <p>A contact is an agent of another home. Ask one, by its address:</p>

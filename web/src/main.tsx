@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { logIn } from "./api";
+import { Failure, logIn, post } from "./api";
 import { CommandView } from "./command";
 import { Contacts } from "./contacts";
 import { Help, helping, onKey } from "./keys";
@@ -11,7 +11,7 @@ import { place } from "./place";
 import { Processes, ProcessView } from "./process";
 import { SessionView } from "./session";
 import { Overview, Sessions } from "./sessions";
-import { access, begin, contacts, dismiss, link, may, notices, running, setTheme, showTheme, sorted, theme, type Link } from "./state";
+import { access, attempt, begin, contacts, dismiss, link, may, notices, notify, running, setTheme, showTheme, sorted, theme, type Link } from "./state";
 import { Code, Icon, icons } from "./ui";
 
 const linkWords: Record<Link, string> = { connecting: "connecting", live: "live", down: "the daemon is away; trying again", refused: "not let in" };
@@ -86,8 +86,16 @@ function Top({ toView }: { toView: () => void }) {
       <button type="button" class="quiet small" aria-label={`Colours: ${t}. Change`} title={`Colours: ${t}`} onClick={() => setTheme(next[t])}>
         <Icon d={t === "auto" ? icons.auto : t === "dark" ? icons.moon : icons.sun} />
       </button>
+      <button type="button" class="quiet small" aria-label="Log out" title="Log out" onClick={() => attempt("Cannot log out", logOut)}>
+        <Icon d={icons.leave} />
+      </button>
     </header>
   );
+}
+
+async function logOut(): Promise<void> {
+  await post("/logout");
+  link.value = "refused";
 }
 
 function Notices() {
@@ -157,10 +165,14 @@ async function start(): Promise<void> {
     place.value = { view: "overview" };
     try {
       await logIn(code);
-    } catch {
+    } catch (e) {
       // A cookie from before may still be good; if not, the page says what to do.
+      const why = e instanceof Failure ? e : new Failure("internal", String(e), "", 0);
+      notify("error", `This address let nobody in: ${why.message}. The page goes on with the login that this browser had.`, why.hint);
     }
   }
+  // An address that is opened where the page is already.
+  addEventListener("hashchange", () => location.hash.startsWith("#login=") && location.reload());
   addEventListener("keydown", onKey);
   render(<Page />, document.getElementById("page")!);
   begin();

@@ -133,6 +133,7 @@ export interface Status {
 export interface Access {
   via: string;
   scopes: string[];
+  decides: boolean; // what is a person's to decide
 }
 
 export interface Contact {

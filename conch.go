@@ -279,6 +279,8 @@ type StatusInfo struct {
 	UIURL     *string   `json:"ui_url"`
 	// Listen is where the network is served, null: nowhere.
 	Listen *ListenInfo `json:"listen"`
+	// ListenError is why it is not, although the configuration says where.
+	ListenError string `json:"listen_error,omitempty"`
 }
 
 // RelayInfo is the relay's part of StatusInfo.

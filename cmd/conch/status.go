@@ -58,6 +58,9 @@ func newStatus(a *app) *cobra.Command {
 			if l := s.Listen; l != nil {
 				rows = append(rows, []string{"network", l.URL}, []string{"certificate", l.Fingerprint})
 			}
+			if s.ListenError != "" {
+				rows = append(rows, []string{"network", s.ListenError + " (conch token new makes one)"})
+			}
 			return table(os.Stdout, nil, rows)
 		},
 	}

@@ -26,6 +26,12 @@ header Authorization: Bearer TOKEN. What it may do is its scope:
   mail   be a session for mail: fetch, send, answer; and look at mail
   admin  all of these, and what the daemon itself is told
 
+exec means everything that you can do on this machine: a command can read your files
+and conch's own, and talk to the daemon as you do. Give it to whom you would give a
+login. The daemon makes no token for a process that runs in a session of conch's, so
+that no command asks for more by mistake or by being talked into it; one that is out
+to harm you is not held back by that.
+
 Several are given as exec,mail. What is for a person to decide an admin token can only
 if a person made it, in a terminal. Keys, passphrases and tokens are had on the unix
 socket only, whatever the scope.`,

@@ -28,7 +28,10 @@ it by themselves; one that was started so leaves when nothing is left to do.
 fails. Sessions are not ended with the service. --uninstall undoes that.
 
 --listen serves the network too, until the daemon leaves: TLS, and a token with
-every request (conch token). The key listen in config.toml does so every time.`,
+every request. There must be one (conch token new). The key listen in config.toml
+does so every time. The certificate is one that conch makes, once, or yours: the keys
+tls_cert and tls_key in config.toml name its files (PEM), and tls_key must be a file
+that only you can read.`,
 		Args: words(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if foreground && (install || uninstall) || install && uninstall {

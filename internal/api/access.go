@@ -25,7 +25,7 @@ func (s *server) tokens(*http.Request) (any, error) { return s.h.Gate.Tokens(), 
 
 func (s *server) newToken(r *http.Request) (any, error) {
 	var q conch.NewTokenRequest
-	if err := local(r, &q); err != nil {
+	if err := s.outside(r, &q); err != nil {
 		return nil, err
 	}
 	q.NoPerson = q.NoPerson || s.person(r) != nil
@@ -38,7 +38,7 @@ func (s *server) revokeToken(r *http.Request) (any, error) {
 
 func (s *server) listen(r *http.Request) (any, error) {
 	var q conch.ListenRequest
-	if err := local(r, &q); err != nil {
+	if err := s.outside(r, &q); err != nil {
 		return nil, err
 	}
 	return s.h.Gate.Listen(q.Address)

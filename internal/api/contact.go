@@ -39,6 +39,15 @@ func (s *server) person(r *http.Request) error {
 	return s.h.Person(pid)
 }
 
+// outside is local for what is refused to processes in sessions of conch's.
+func (s *server) outside(r *http.Request, v any) error {
+	if err := local(r, v); err != nil {
+		return err
+	}
+	pid, _ := r.Context().Value(peerKey{}).(int)
+	return s.h.Outside(pid)
+}
+
 func (s *server) contacts(r *http.Request) (any, error) {
 	q := conch.ContactRequest{Agent: r.URL.Query().Get("agent")}
 	if err := s.h.FillContact(&q); err != nil {

@@ -151,7 +151,7 @@ func (s *server) find(r *http.Request, rt route.Route) (opener, *session.Archive
 	}
 	sess, closed, _, err := s.h.Command(id)
 	if errors.Is(err, conch.CommandNotFound) && strings.Contains(rt.Path, "/processes/") {
-		err = conch.Errorf(conch.ProcessNotFound, "no process %s", id).Hint("conch ps lists them")
+		err = conch.Errorf(conch.ProcessNotFound, "no process has the id %s", id).Hint("GET /v1/processes and conch ps list ids, and names, which are not taken here")
 	}
 	if err != nil {
 		return nil, nil, err

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"time"
 
 	"github.com/conchsh/conch"
+	"github.com/conchsh/conch/internal/gate"
 	"github.com/conchsh/conch/internal/route"
 )
 
@@ -309,6 +311,11 @@ func (s *server) presence(w http.ResponseWriter, r *http.Request) {
 	if err := s.h.FillAgent(&q.Agent); err != nil {
 		fail(w, err)
 		return
+	}
+	if _, far := gate.From(r); far || q.PID == os.Getpid() {
+		// A process says who holds a session only where it is the holder's own: not on
+		// another machine, and not here, where all are who use the tools over HTTP.
+		q.PID, q.Start, q.Boot = 0, 0, ""
 	}
 	p, err := s.h.Mail.Present(r.Context(), q)
 	if err != nil {

@@ -11,7 +11,7 @@ func (s *server) relay(r *http.Request) (any, error) { return s.h.Relay.Status(r
 
 func (s *server) relayListen(r *http.Request) (any, error) {
 	var req conch.RelayListenRequest
-	if err := local(r, &req); err != nil {
+	if err := s.outside(r, &req); err != nil {
 		return nil, err
 	}
 	return s.h.Relay.Listen(r.Context(), req.Address)
@@ -19,7 +19,7 @@ func (s *server) relayListen(r *http.Request) (any, error) {
 
 func (s *server) relayInvite(r *http.Request) (any, error) {
 	var req conch.RelayInviteRequest
-	if err := local(r, &req); err != nil {
+	if err := s.outside(r, &req); err != nil {
 		return nil, err
 	}
 	return s.h.Relay.Invite(r.Context(), time.Duration(req.ExpiresS)*time.Second, req.Addresses)

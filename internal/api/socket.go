@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -26,13 +27,14 @@ import (
 const (
 	// maxTyped bounds one message of a client.
 	maxTyped = 1 << 20
-	// typeTime is how long a program may leave what was typed unread.
-	typeTime = 10 * time.Second
-	// viewTime is how long a client may take to receive one message.
-	viewTime = 30 * time.Second
-	// pingTime is how often a client is asked whether it is still there, and how
-	// long it may take to say so.
-	pingTime = 20 * time.Second
+	// typeTime is how long a program may leave what was typed unread. No answer to a
+	// ping is read meanwhile, so it is shorter than goneTime.
+	typeTime = 5 * time.Second
+	// pingTime is how often a client is asked whether it is still there, goneTime how
+	// long it may be silent, or take to receive one message. Together they are the 15 s
+	// within which a holder that is dead is known to be.
+	pingTime = 5 * time.Second
+	goneTime = 10 * time.Second
 )
 
 // terminal serves a WebSocket by way of the keeper's attach, which it follows, and its
@@ -98,6 +100,7 @@ type viewer struct {
 	mayType bool
 	keeper  *http.Client
 	ws      *websocket.Conn
+	heard   atomic.Int64 // when the client last gave a sign of life, in Unix nanoseconds
 
 	mu   sync.Mutex // guards sess, and now, which only listen changes
 	now  *look
@@ -216,9 +219,9 @@ func (t *viewer) serve(first *look) {
 	case <-t.ctx.Done():
 		e = ended{websocket.StatusPolicyViolation, conch.AsError(context.Cause(t.ctx)).Message}
 	}
+	t.cancel() // first: who waits for the prompt need not wait for the client's goodbye
 	// It waits for the client's part for a while, and cuts.
 	t.ws.Close(e.code, e.reason[:min(len(e.reason), 120)])
-	t.cancel()
 	cut()
 	wg.Wait()
 }
@@ -232,7 +235,7 @@ func (t *viewer) finish(code websocket.StatusCode, format string, args ...any) {
 
 // send writes one message. A client that does not take it is given up.
 func (t *viewer) send(ctx context.Context, kind websocket.MessageType, b []byte) bool {
-	ctx, cancel := context.WithTimeout(ctx, viewTime)
+	ctx, cancel := context.WithTimeout(ctx, goneTime)
 	defer cancel()
 	if err := t.ws.Write(ctx, kind, b); err != nil {
 		t.finish(websocket.StatusPolicyViolation, "the client takes nothing: %v", err)
@@ -320,6 +323,7 @@ func (t *viewer) listen(ctx context.Context, wg *sync.WaitGroup) {
 			t.finish(websocket.StatusNormalClosure, "gone")
 			return
 		}
+		t.heard.Store(time.Now().UnixNano())
 		if kind == websocket.MessageBinary {
 			err = t.typed(b)
 		} else {
@@ -420,8 +424,10 @@ func (t *viewer) become(ctx context.Context, role string, wg *sync.WaitGroup) er
 	return nil
 }
 
-// ping finds out whether the client is still there.
+// ping finds out whether the client is still there. What it sends shows that too: its
+// answers stand behind it.
 func (t *viewer) ping(ctx context.Context) {
+	t.heard.Store(time.Now().UnixNano())
 	tick := time.NewTicker(pingTime)
 	defer tick.Stop()
 	for {
@@ -433,8 +439,10 @@ func (t *viewer) ping(ctx context.Context) {
 		one, cancel := context.WithTimeout(ctx, pingTime)
 		err := t.ws.Ping(one)
 		cancel()
-		if err != nil {
-			t.finish(websocket.StatusPolicyViolation, "no answer to a ping within %v", pingTime)
+		if err == nil {
+			t.heard.Store(time.Now().UnixNano())
+		} else if time.Since(time.Unix(0, t.heard.Load())) >= goneTime {
+			t.finish(websocket.StatusPolicyViolation, "no answer to a ping within %v", goneTime)
 			return
 		}
 	}

@@ -617,6 +617,7 @@ ListenInfo.url The address for clients.
 ListenInfo.certificate The certificate's file.
 ListenInfo.fingerprint SHA-256 of the certificate, by which a client knows it.
 StatusInfo.listen Where the network is served; null: nowhere.
+StatusInfo.listen_error Why it is not served although the configuration has an address; left out: it is, or has none.
 PageRequest A way to the web page.
 PageRequest.read_only It lets a browser look and not touch.
 PageRequest.port {"minimum":0,"maximum":65535} The port on 127.0.0.1; 0: as configured, or the one it had, or any.

@@ -36,6 +36,7 @@ type door struct {
 // network has a home's daemon serve the network, and trusts its certificate.
 func network(t *testing.T, h *Home) *door {
 	t.Helper()
+	h.Conch("token", "new", "first", "--scope", "read") // without one it does not open; made once
 	h.OK("up", "--listen", "127.0.0.1:0")
 	var s conch.StatusInfo
 	h.JSON(&s, "status", "--json")
@@ -335,6 +336,7 @@ func TestOtherSites(t *testing.T) {
 // one after a restart.
 func TestCertificate(t *testing.T) {
 	h := New(t)
+	h.OK("token", "new", "first", "--scope", "read")
 	up := h.OK("up", "--listen", "127.0.0.1:0")
 	d := network(t, h)
 	print := regexp.MustCompile(`SHA256:([0-9A-F]{64})`).FindStringSubmatch(up)
@@ -388,8 +390,72 @@ func TestCertificate(t *testing.T) {
 		t.Errorf("configured: %s", up)
 	}
 	c.OK("down")
+	if err := os.Chmod(filepath.Join(h.Work, "key.pem"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if o := c.Conch("up"); o.Status != 125 || !strings.Contains(o.Stderr, "can be read by others") || !strings.Contains(o.Stderr, "chmod 600") {
+		t.Errorf("a key that others can read: %v", o)
+	}
 	if o := h.With("CONCH_LISTEN=127.0.0.1:0", "CONCH_TLS_CERT=/nowhere", "CONCH_TLS_KEY=/nowhere").Conch("up"); o.Status != 125 || !strings.Contains(o.Stderr, "/nowhere") {
 		t.Errorf("a missing certificate: %v", o)
+	}
+}
+
+// The network is not served while there is no token: asked for it is an error, configured
+// it waits for the first one, and says so.
+func TestNoPortWithoutToken(t *testing.T) {
+	h := New(t)
+	refused := func() {
+		t.Helper()
+		if o := h.Conch("up", "--listen", "127.0.0.1:0"); o.Status != 125 || !strings.Contains(o.Stderr, "there is no token") || !strings.Contains(o.Stderr, "conch token new") {
+			t.Errorf("%v", o)
+		}
+	}
+	refused()
+	h.OK("token", "new", "short", "--scope", "read", "--expires", "1ms")
+	refused()
+	if ports := listening(t, h); len(ports) > 0 {
+		t.Errorf("the daemon listens at %v", ports)
+	}
+	h.OK("down")
+	c := h.With("CONCH_LISTEN=127.0.0.1:0")
+	c.OK("up")
+	var s conch.StatusInfo
+	c.JSON(&s, "status", "--json")
+	if s.Listen != nil || !strings.Contains(s.ListenError, "no token") || !strings.Contains(c.OK("status"), "no token") {
+		t.Errorf("%+v", s)
+	}
+	if o := c.Conch("doctor"); !strings.Contains(o.Stdout, "there is no token") {
+		t.Errorf("%v", o)
+	}
+	if ports := listening(t, h); len(ports) > 0 {
+		t.Errorf("the daemon listens at %v", ports)
+	}
+	c.OK("token", "new", "ci", "--scope", "read")
+	s = conch.StatusInfo{}
+	c.JSON(&s, "status", "--json")
+	if s.Listen == nil || s.ListenError != "" {
+		t.Errorf("with a token: %+v", s)
+	}
+}
+
+// A token's command does not get another token, nor opens a door: that is for who is
+// outside of sessions.
+func TestNoTokenFromInside(t *testing.T) {
+	h := New(t)
+	x := network(t, h).token("ci", "exec")
+	for _, line := range []string{
+		"token new x --scope admin", "up --listen 127.0.0.1:0", "relay listen 127.0.0.1:0", "relay invite",
+	} {
+		line = h.Exe + " " + line + " 2>&1"
+		body, _ := json.Marshal(map[string]string{"command": "export CONCH_HOME=" + h.Path + "; " + line + "; echo status $?; setsid -w " + line})
+		status, text := x.ask("POST", "/v1/sessions/me/ci/exec?create=1", string(body))
+		if status != 200 || !strings.Contains(text, "status 125") || strings.Count(text, "runs in a session of conch") < 2 {
+			t.Errorf("%s: %d %s", line, status, text)
+		}
+	}
+	if ls := h.OK("token", "ls"); strings.Contains(ls, "admin") {
+		t.Errorf("%s", ls)
 	}
 }
 

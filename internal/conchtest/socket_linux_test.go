@@ -235,6 +235,28 @@ func TestSocketAttach(t *testing.T) {
 	v.closed(websocket.StatusNormalClosure)
 }
 
+// A typist that neither reads nor answers pings holds the prompt for 15 s at most.
+func TestSocketDeadTypist(t *testing.T) {
+	h := New(t)
+	ws, _, err := dialSocket(network(t, h).token("tty", "exec"), "/v1/sessions/me/desk/terminal?create=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ws.CloseNow()
+	ctx, cancel := context.WithTimeout(context.Background(), Limit)
+	defer cancel()
+	if _, b, err := ws.Read(ctx); err != nil || !strings.Contains(string(b), `"typist"`) {
+		t.Fatalf("%s %v", b, err)
+	}
+	start := time.Now() // from here on it is dead
+	h.OK("exec", "-s", "desk", "true")
+	if d := time.Since(start); d < 5*time.Second || d > 16*time.Second {
+		t.Errorf("the prompt was free after %v", d)
+	} else {
+		t.Logf("the prompt was free after %v", d)
+	}
+}
+
 // Over a daemon's death or leaving the program goes on; coming again shows its screen.
 func TestSocketRestart(t *testing.T) {
 	h := New(t)
@@ -330,13 +352,13 @@ func TestSocketStrangers(t *testing.T) {
 	}
 }
 
-// A viewer that does not read costs the program no time and nobody memory; when it reads
-// again it is shown the screen as it is.
+// A viewer that does not read for a while costs the program no time and nobody memory;
+// when it reads again it is shown the screen as it is.
 func TestSocketSlowViewer(t *testing.T) {
 	h := New(t)
 	p := page(t, h, "")
 	h.OK("exec", "true")
-	id := strings.TrimSpace(h.OK("run", "--tty", "cat; yes 0123456789012345678901234567890123456789 | head -c 60000000; echo; echo THE END; cat"))
+	id := strings.TrimSpace(h.OK("run", "--tty", "cat; yes 0123456789012345678901234567890123456789 | head -c 20000000; echo; echo THE END; cat"))
 	path := "/v1/processes/" + id + "/terminal"
 	slow, _, err := dialSocket(p, path+"?read_only=1")
 	if err != nil {
@@ -350,7 +372,7 @@ func TestSocketSlowViewer(t *testing.T) {
 	start := time.Now()
 	h.OK("keys", id, "<C-d>")
 	h.OK("screen", id, "--contains", "THE END", "-t", "60s")
-	t.Logf("60 MB past a viewer that does not read: %v; the daemon grew by %d kB", time.Since(start), (rss(t, s.DaemonPID)-before)>>10)
+	t.Logf("20 MB past a viewer that does not read: %v; the daemon grew by %d kB", time.Since(start), (rss(t, s.DaemonPID)-before)>>10)
 	if grown := rss(t, s.DaemonPID) - before; grown > 16<<20 {
 		t.Errorf("the daemon grew by %d bytes", grown)
 	}
@@ -365,7 +387,7 @@ func TestSocketSlowViewer(t *testing.T) {
 			redrawn++
 		}
 	}
-	if v.bytes > 30<<20 || redrawn < 2 {
+	if v.bytes > 12<<20 || redrawn < 2 {
 		t.Errorf("it got %d bytes and %d redraws", v.bytes, redrawn)
 	}
 }

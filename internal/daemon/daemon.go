@@ -181,9 +181,6 @@ func Run(ctx context.Context, o Options) (err error) {
 		return homeError(home, err)
 	}
 	door.Sweep()
-	if o.Listen == "" {
-		o.Listen = cfg.Text(config.Listen)
-	}
 	h := host.New(host.Options{
 		Store: store, Agents: agents, Home: home, Socket: path, Version: o.Version, Config: cfg, Auto: o.AutoStarted, Inside: o.EndSessions,
 		Leave: leave, Leaving: ctx, Gate: door, Log: log,
@@ -234,11 +231,14 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer door.Close()
 	door.Serve(reqs, handler, web.Handler())
 	if o.Listen != "" {
-		if _, err := door.Listen(o.Listen); err != nil {
-			l.Close()
-			<-served
-			return err
-		}
+		_, err = door.Listen(o.Listen)
+	} else if address := cfg.Text(config.Listen); address != "" {
+		err = door.ListenAlways(address)
+	}
+	if err != nil {
+		l.Close()
+		<-served
+		return err
 	}
 
 	record := filepath.Join(home, "daemon.json")

@@ -49,12 +49,12 @@ func (g *Gate) certificate(host string) (certificate, error) {
 			}
 		}
 	}
+	if fi, err := os.Stat(key); err == nil && fi.Mode().Perm()&0o077 != 0 {
+		return certificate{}, conch.Errorf(conch.InvalidConfig, "the key %s can be read by others (mode %v)", key, fi.Mode().Perm()).Hint("nothing was opened; chmod 600 %s, if nobody has read it", key)
+	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		return certificate{}, conch.Errorf(conch.InvalidConfig, "the certificate %s cannot be used: %v", cert, err).Hint("nothing was opened")
-	}
-	if fi, err := os.Stat(key); err == nil && fi.Mode().Perm()&0o077 != 0 && g.o.Key == "" {
-		return certificate{}, conch.Errorf(conch.InvalidConfig, "%s can be read by others (mode %v)", key, fi.Mode().Perm()).Hint("chmod 600 %s, if nobody has", key)
 	}
 	c := certificate{pair: pair, file: cert, names: pair.Leaf.DNSNames}
 	sum := sha256.Sum256(pair.Leaf.Raw)

@@ -2,7 +2,7 @@
 // as whom.
 //
 // There are two ports, both closed unless somebody asks. The network's speaks
-// TLS 1.3 and wants a token with every request. The page's is plain HTTP on
+// TLS 1.3, wants a token with every request, and does not open while there is none. The page's is plain HTTP on
 // 127.0.0.1 for one browser, which has a cookie that it got for a code that the
 // owner was shown. A token is of no use on the page's port, nor a cookie on the
 // other.
@@ -23,6 +23,7 @@ package gate
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -61,6 +62,7 @@ type Gate struct {
 	network *port
 	browser *port
 	codes   map[[32]byte]code
+	wanted  string // where to listen when there is a token
 	closed  bool
 }
 
@@ -136,6 +138,10 @@ func (g *Gate) Listen(address string) (conch.ListenInfo, error) {
 	if g.base == nil || g.closed {
 		return conch.ListenInfo{}, conch.Errorf(conch.NotRunning, "the daemon is leaving").Retry()
 	}
+	if !g.store.hasToken() {
+		return conch.ListenInfo{}, conch.Errorf(conch.TokenNotFound, "there is no token, so that nobody could come in").
+			Hint("nothing was opened; conch token new NAME --scope SCOPE makes one")
+	}
 	cert, err := g.certificate(host)
 	if err != nil {
 		return conch.ListenInfo{}, err
@@ -157,6 +163,44 @@ func (g *Gate) Listen(address string) (conch.ListenInfo, error) {
 	g.network = p
 	g.o.Log.Info("listen", "address", p.info.Address, "fingerprint", p.info.Fingerprint)
 	return p.info, nil
+}
+
+// ListenAlways opens the network's port now or, while there is no token, as soon as
+// there is one.
+func (g *Gate) ListenAlways(address string) error {
+	g.mu.Lock()
+	g.wanted = address // first: a token may be made meanwhile
+	g.mu.Unlock()
+	_, err := g.Listen(address)
+	if errors.Is(err, conch.TokenNotFound) {
+		g.o.Log.Warn("does not listen", "address", address, "err", err)
+		return nil
+	}
+	return err
+}
+
+// Closed is why the network is not served where the configuration has it served;
+// empty: it is, or need not be.
+func (g *Gate) Closed() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.network != nil || g.wanted == "" {
+		return ""
+	}
+	return "not served at " + g.wanted + ": there is no token"
+}
+
+// openWanted opens the port that waited for a token.
+func (g *Gate) openWanted() {
+	g.mu.Lock()
+	address := g.wanted
+	g.mu.Unlock()
+	if address == "" || g.Listening() != nil {
+		return
+	}
+	if _, err := g.Listen(address); err != nil {
+		g.o.Log.Warn("does not listen", "address", address, "err", err)
+	}
 }
 
 // openPage opens the page's port, at num if that is not 0.

@@ -254,6 +254,14 @@ func TestOneCertificate(t *testing.T) {
 	var prints [2]string
 	for i := range prints {
 		g := open(t, home)
+		if i == 0 {
+			if _, err := g.Listen("127.0.0.1:0"); !errors.Is(err, conch.TokenNotFound) {
+				t.Errorf("without a token: %v", err)
+			}
+			if _, err := g.NewToken(conch.NewTokenRequest{Name: "ci", Scopes: []string{"read"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		info, err := g.Listen("127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

@@ -213,6 +213,7 @@ func (g *Gate) NewToken(q conch.NewTokenRequest) (conch.NewToken, error) {
 	if err != nil {
 		return conch.NewToken{}, err
 	}
+	g.openWanted()
 	return conch.NewToken{TokenInfo: c.TokenInfo, Token: text}, nil
 }
 
@@ -302,6 +303,13 @@ func (s *store) setPagePort(n int) error {
 		return nil
 	}
 	return s.change(func(k *kept) error { k.PagePort = n; return nil })
+}
+
+// hasToken reports whether there is a token that lets somebody in.
+func (s *store) hasToken() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.kept.Tokens, func(c secret) bool { return !c.expired(time.Now()) })
 }
 
 // loggedIn reports whether some browser may come back.

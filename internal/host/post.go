@@ -142,6 +142,19 @@ func (h *Host) Person(pid int) error {
 	return nil
 }
 
+// Outside refuses what a process in a session of conch's must not do: let others in, and
+// so give itself, or who runs commands there by a token, more than it was given.
+func (h *Host) Outside(pid int) error {
+	const hint = "ask your user to run this outside of conch's sessions"
+	if pid <= 0 {
+		return conch.Errorf(conch.PermissionDenied, "it cannot be seen which process asks, and those in sessions of conch may not let others in").Hint(hint)
+	}
+	if _, marked := proc.MarkOf(pid); marked {
+		return conch.Errorf(conch.PermissionDenied, "the caller runs in a session of conch, and may not let others in").Hint(hint)
+	}
+	return nil
+}
+
 // checkPost is the doctor's look at mail between homes.
 func (h *Host) checkPost(ctx context.Context) doctor.Check {
 	for _, l := range h.Post.Lines() {

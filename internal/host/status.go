@@ -31,5 +31,7 @@ func (h *Host) Status(ctx context.Context) conch.StatusInfo {
 		Relay:     h.Relay.Info(),
 		UIURL:     page,
 		Listen:    h.Gate.Listening(),
+
+		ListenError: h.Gate.Closed(),
 	}
 }

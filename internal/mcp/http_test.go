@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -68,6 +69,7 @@ func httpClient(h *conchtest.Home, token string) *http.Client {
 // listening has the daemon serve the network, and gives its address.
 func listening(h *conchtest.Home) string {
 	h.T.Helper()
+	h.Conch("token", "new", "first", "--scope", "read") // without one it does not open; made once
 	h.OK("up", "--listen", "127.0.0.1:0")
 	var s conch.StatusInfo
 	h.JSON(&s, "status", "--json")
@@ -174,6 +176,35 @@ func TestHTTP(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Each token is a holder of its own: what one holds no other gets, nor a server on stdio.
+func TestHTTPHolders(t *testing.T) {
+	t.Parallel()
+	h := conchtest.New(t)
+	one, two := newToken(h, "one", "mail"), newToken(h, "two", "admin")
+	for _, remember := range []bool{true, false} {
+		a, b := overHTTP(h, withInitialize, one, ""), overHTTP(h, withoutInitialize, two, "")
+		use := args{"label": fmt.Sprintf("held-%v", remember), "remember": remember}
+		a.ok(nil, "use", use)
+		b.fails(conch.LabelTaken, "use", use)
+		connect(h, withInitialize).fails(conch.LabelTaken, "use", use)
+		if i := b.whoami(); i.Label != "two" {
+			t.Errorf("who was refused is %s", i.Label)
+		}
+		h.OK("send", "-s", "main", use["label"].(string), "for one alone")
+		has(t, a.ok(nil, "inbox", args{}).text, "for one alone")
+		if r := b.ok(nil, "inbox", args{}); strings.Contains(r.text, "for one alone") {
+			t.Errorf("the other token reads it: %s", r.text)
+		}
+		// All that come with one token are one holder.
+		if i := overHTTP(h, withoutInitialize, one, "").whoami(); i.Label != use["label"] {
+			t.Errorf("the same token again is %s", i.Label)
+		}
+	}
+	p := connect(h, withInitialize, "-s", "desk")
+	p.whoami()
+	overHTTP(h, withInitialize, two, "").fails(conch.LabelTaken, "use", args{"label": "desk"})
 }
 
 // A scope decides what is offered, and what is not offered cannot be called.

@@ -41,7 +41,8 @@ func daemon() []Route {
 			Query:  []Param{{Name: "after", Type: String, Doc: "The id of the last event that was seen; it goes before Last-Event-ID."}},
 			Header: []Param{{Name: "Last-Event-ID", Type: String, Doc: "The id of the last event that was seen, as browsers send it."}},
 			Media:  []string{EventType}},
-		{Name: "processes", Method: get, Path: "/v1/processes", Summary: "The background processes of all open sessions, oldest first.", Answer: []conch.Process{}, Errors: []conch.Kind{conch.NotRunning}},
+		{Name: "processes", Method: get, Path: "/v1/processes", Summary: "The background processes of all open sessions, oldest first.",
+			Detail: "Names are found here: calls about one process take its process_id alone, as two sessions may have processes of one name.", Answer: []conch.Process{}, Errors: []conch.Kind{conch.NotRunning}},
 		{Name: "import", Method: post, Path: "/v1/import", Summary: "Keep a labelled log, the body, as a closed session.",
 			Detail: "The log may be larger than memory. When it fails nothing is kept.",
 			Query: []Param{
@@ -189,7 +190,7 @@ func access() []Route {
 		{Name: "revokeToken", Method: post, Path: "/v1/tokens/{token}/revoke", Summary: "Take a token back, or end a login; what is open under it ends.",
 			Answer: conch.Revoked{}, Errors: []conch.Kind{conch.TokenNotFound}},
 		{Name: "listen", Method: post, Path: "/v1/listen", Summary: "Serve the network until the daemon leaves: TLS, and a token with every request.",
-			Detail: "On the unix socket only.", Body: conch.ListenRequest{}, Answer: conch.ListenInfo{}, Errors: []conch.Kind{conch.AlreadyRunning, conch.InvalidConfig}},
+			Detail: "On the unix socket only.", Body: conch.ListenRequest{}, Answer: conch.ListenInfo{}, Errors: []conch.Kind{conch.AlreadyRunning, conch.InvalidConfig, conch.TokenNotFound}},
 		{Name: "page", Method: post, Path: "/v1/page", Summary: "Serve the web page on 127.0.0.1, and make an address that lets one browser in, once, within a minute.",
 			Detail: "On the unix socket only.", Body: conch.PageRequest{}, Optional: true, Answer: conch.PageLink{}, Errors: []conch.Kind{conch.AlreadyRunning}},
 		{Name: "logOut", Method: post, Path: "/v1/page/logout", Summary: "Shut all browsers out, and those that were given an address and have not come.", Answer: conch.LoggedOut{}},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,6 +41,7 @@ type reply struct {
 	Step  string `json:"step,omitempty"` // that failed
 	Errno int    `json:"errno,omitempty"`
 	Error string `json:"error,omitempty"`
+	Place string `json:"place,omitempty"` // of the machine that cannot be shown
 }
 
 // Start makes a box. Its first process is a child of the caller, which must be conch,
@@ -53,9 +55,12 @@ func begin(c Config, exe string) (*Box, error) {
 		return nil, err
 	}
 	b := &Box{config: c, root: -1, rules: -1, files: openFiles()}
-	if list := filter(); list != nil {
-		b.calls = &unix.SockFprog{Len: uint16(len(list)), Filter: &list[0]}
+	list := filter()
+	if list == nil {
+		return nil, conch.Errorf(conch.Unsupported, "sessions cannot be sandboxed on %s processors", runtime.GOARCH).
+			Hint("a sandbox filters system calls, whose numbers conch knows for amd64, arm64 and riscv64; leave --sandbox off")
 	}
+	b.calls = &unix.SockFprog{Len: uint16(len(list)), Filter: &list[0]}
 	if c.Run != "" {
 		if err := os.Mkdir(c.Run+"/"+Out, 0o700); err != nil && !os.IsExist(err) {
 			return nil, err
@@ -66,6 +71,10 @@ func begin(c Config, exe string) (*Box, error) {
 	}
 	if err := b.start(exe); err != nil {
 		b.Close()
+		var moved *displaced
+		if errors.As(err, &moved) {
+			return nil, moved.explain()
+		}
 		return nil, missing(err)
 	}
 	return b, nil
@@ -157,6 +166,9 @@ func (b *Box) hear() error {
 	if err := json.Unmarshal(buf[:n], &r); err != nil {
 		return &failure{"start its first process", io.ErrUnexpectedEOF}
 	}
+	if r.Place != "" {
+		return &displaced{r.Place, unix.Errno(r.Errno)}
+	}
 	if r.Step != "" {
 		if r.Errno != 0 {
 			return &failure{r.Step, unix.Errno(r.Errno)}
@@ -174,6 +186,29 @@ type failure struct {
 
 func (f *failure) Error() string { return "cannot " + f.step + ": " + f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
+
+// displaced is a directory or file of the user's that is not what it was when the
+// session was made. Nothing is wrong with the machine then.
+type displaced struct {
+	path string
+	err  unix.Errno
+}
+
+func (d *displaced) Error() string { return d.path + ": " + d.err.Error() }
+
+func (d *displaced) explain() error {
+	why := fmt.Sprintf("%s cannot be opened: %v", d.path, d.err)
+	switch d.err {
+	case unix.ELOOP:
+		why = d.path + " is now a symbolic link, or behind one"
+	case unix.ENOENT, unix.ENOTDIR:
+		why = d.path + " is no longer there"
+	case 0:
+		why = d.path + " is now neither a directory nor a file"
+	}
+	return conch.Errorf(conch.InvalidRequest, "the session's sandbox cannot be made: %s; nothing was run", why).
+		Hint("put it back as it was when the session was made, or conch close the session and make another: a sandbox follows no link that may have been put there from inside")
+}
 
 // missing says what the machine lacks.
 func missing(err error) error {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -43,6 +44,10 @@ func Init() int {
 		var errno unix.Errno
 		if errors.As(err, &errno) {
 			r.Errno = int(errno)
+		}
+		var moved *displaced
+		if errors.As(err, &moved) {
+			r.Place, r.Errno = moved.path, int(moved.err)
 		}
 	}
 	text, _ := json.Marshal(r)
@@ -172,7 +177,7 @@ func (c *builder) enter() error {
 			return try("mount its memory", err)
 		}
 	}
-	if err := unix.Mount("conch", scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
+	if err := unix.Mount("conch", scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", memoryLimit(), maxFiles)); err != nil {
 		return try("mount its memory", err)
 	}
 	var st unix.Stat_t
@@ -192,6 +197,21 @@ func (c *builder) enter() error {
 		return try("mount its memory", err)
 	}
 	return try("mount its memory", bind(scratch+"/tmp", "/tmp", 0))
+}
+
+// What a box may keep in memory: /tmp, /dev/shm and the home together.
+const (
+	maxMemory = 1 << 30
+	maxFiles  = 256 << 10
+)
+
+// memoryLimit is maxMemory, or half of what a small machine has.
+func memoryLimit() uint64 {
+	var i unix.Sysinfo_t
+	if err := unix.Sysinfo(&i); err != nil {
+		return maxMemory
+	}
+	return min(maxMemory, uint64(i.Totalram)*uint64(i.Unit)/2)
 }
 
 // resolve finds, while the machine's root is still in place, the files to which links in
@@ -341,6 +361,10 @@ func (c *builder) showPlace(p place) error {
 		return bind(p.from, p.path, unix.MOUNT_ATTR_NODEV)
 	}
 	from, done, err := firm(p.path)
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return &displaced{p.path, errno}
+	}
 	if err != nil {
 		return err
 	}
@@ -362,7 +386,7 @@ func (c *builder) showPlace(p place) error {
 	case fi.Mode().IsRegular() && p.read:
 		return c.showFile(p.path)
 	}
-	return errors.New("it is no file or directory")
+	return &displaced{path: p.path}
 }
 
 // firm gives a name for what is at a path of the machine that stays with it. A path in
@@ -376,14 +400,26 @@ func firm(path string) (name string, done func(), err error) {
 	return "/proc/self/fd/" + strconv.Itoa(fd), func() { unix.Close(fd) }, nil
 }
 
-// mkdir makes a directory for a place, and those above it. The box must not be able to
-// move them away from under the place, so they are on a mount of their own.
+// mkdir makes the directory that a place is mounted on. The mount keeps it where it is.
 func (c *builder) mkdir(path string) error {
 	if _, err := os.Lstat(path); err == nil {
 		return nil
 	}
+	if err := c.way(filepath.Dir(path)); err != nil {
+		return err
+	}
+	return os.Mkdir(path, 0o755)
+}
+
+// way makes the directories on the way to a place. The box must not be able to move them
+// away from under the place, so they are on a mount of their own, a lid. Nothing is ever
+// mounted on a lid itself: closing it would close that.
+func (c *builder) way(path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
 	up := filepath.Dir(path)
-	if err := c.mkdir(up); err != nil {
+	if err := c.way(up); err != nil {
 		return err
 	}
 	if err := os.Mkdir(path, 0o755); err != nil {
@@ -402,7 +438,7 @@ func (c *builder) showFile(path string) error {
 	if _, err := os.Lstat(path); err == nil {
 		return nil
 	}
-	if err := c.mkdir(filepath.Dir(path)); err != nil {
+	if err := c.way(filepath.Dir(path)); err != nil {
 		return err
 	}
 	from, done, err := firm(path)

@@ -6,7 +6,8 @@
 // memory, and go with the box. There is no network but a loopback of its own, no other
 // process than the box's own, no terminal, key or queue of others, and no way to gain
 // rights. Nothing else of the machine exists there: no other home, no /var, no /run, no
-// conch home. A filter refuses the few calls that no namespace covers. Where the kernel
+// conch home. A filter refuses the few calls that no namespace covers:
+// unix sockets and set-uid files above all. Where the kernel
 // has Landlock, rules that say the same bind every process as well, should a mount ever
 // show more than it should.
 //
@@ -62,7 +63,7 @@ func system() []string {
 
 // Check refuses a work directory in which a sandbox would protect nothing.
 func (c Config) Check() error {
-	refuse := func(format string, args ...any) error {
+	refuse := func(format string, args ...any) *conch.Error {
 		return conch.Errorf(conch.InvalidRequest, format, args...).
 			Hint("--cwd DIR names the directory that the sandbox may change: one project, not a place that holds others")
 	}
@@ -80,6 +81,10 @@ func (c Config) Check() error {
 				return refuse("%s cannot be in a sandbox", p)
 			}
 		}
+	}
+	if slices.Contains(c.Read, c.Home) {
+		return refuse("%s cannot be allowed: a sandbox has an empty home directory", c.Home).
+			Hint("--sandbox-allow PATH shows what is in it: name the files and directories that are needed")
 	}
 	if c.Home != "" && within(c.Home, c.Work) {
 		return refuse("%s cannot be a sandbox's work directory: your home directory is in it", c.Work)
@@ -114,7 +119,9 @@ type place struct {
 func (c Config) places() []place {
 	list := []place{{path: c.Work}}
 	for _, p := range c.Read {
-		list = append(list, place{path: p, read: true})
+		if p != c.Work { // which can be read already
+			list = append(list, place{path: p, read: true})
+		}
 	}
 	if c.Home != "" && c.Home != "/" {
 		list = append(list, place{path: c.Home, from: scratch + "/home"})

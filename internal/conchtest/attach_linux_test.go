@@ -211,6 +211,57 @@ func TestAttach(t *testing.T) {
 	}
 }
 
+// Who comes back has line editing from the first key, however the last one left: the line
+// editor is cut off in the middle by that, and must find the terminal as it left it.
+func TestAttachAgain(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	h.Want("main", "true", "")
+	o := newOuter(h, 80, 24, "attach", "main")
+	o.line("V=kept")
+	long := strings.Repeat("z", 6000)
+	for i := range 12 {
+		o.prompt()
+		left := o
+		switch i % 4 {
+		case 0:
+			o.detach()
+		case 1: // as the line is edited
+			o.keys("-l", "half")
+			o.shows("half")
+			o.detach()
+		case 2: // killed
+			o.tmux("kill-session", "-t", o.target())
+		case 3: // and an agent is there in between
+			o.detach()
+			h.Want("main", "echo $V", "kept\n")
+		}
+		Until(t, Limit, "it is noticed", func() bool { return h.Session("main").Attached == 0 })
+		o = left.another("attach", "main")
+		o.prompt()
+		if i == 5 { // longer than a terminal that edits lines itself can take
+			o.keys("-l", "x="+long[:3000])
+			o.keys("-l", long[3000:])
+			o.keys("Enter")
+			o.keys("-l", "clear; echo len=${#x}")
+			o.keys("Enter")
+			o.shows("len=6000")
+			continue
+		}
+		o.keys("-l", fmt.Sprintf("eho n%d $V", i))
+		o.keys("Home", "Right", "c", "Enter")
+		got := o.shows(fmt.Sprintf("\nn%d kept\n", i))
+		if strings.Count(got, fmt.Sprintf("echo n%d $V", i)) != 1 || strings.Contains(got, "^[") {
+			t.Fatalf("after leaving in way %d:\n%s", i%4, got)
+		}
+		o.prompt()
+		o.keys("Up")
+		Until(t, Limit, "Up shows the last one", func() bool { return strings.HasSuffix(o.text(), fmt.Sprintf("$ echo n%d $V", i)) })
+		o.keys("C-u")
+	}
+	o.detach()
+}
+
 // Commands of the agent wait while somebody is at the prompt, and both can see it.
 func TestAttachHoldsThePrompt(t *testing.T) {
 	t.Parallel()

@@ -33,6 +33,8 @@ type attachment struct {
 	out    *stream
 	in     *stdin
 	mode   *unix.Termios // as the terminal is before each prompt
+	left   *unix.Termios // as the last prompt left it, which leftBy showed
+	leftBy *shell.Shell
 	size   conch.TerminalSize
 	people int           // who may type
 	typed  string        // lines of a command that is not complete
@@ -179,11 +181,29 @@ func (k *Keeper) humanNext() {
 	c.req.Command = k.stepText(s)
 	close(c.began)
 	k.cur = c
-	if err := a.term.pty.SetMode(a.mode); err != nil {
-		k.log.Warn("terminal", "err", err)
-	}
 	os.Remove(k.linePath())
 	k.launch(c)
+}
+
+// setMode makes the terminal ready for a step, whatever the last program has left.
+//
+// A line editor that is thrown out of its line (the abort signal does that) may still
+// take the terminal for prepared, and does not prepare it again: what it finds must be
+// what it left. After one that ended in order that is the ordinary mode.
+func (a *attachment) setMode(s *step, sh *shell.Shell) error {
+	if s.read && a.left != nil && a.leftBy == sh {
+		return a.term.pty.SetMode(a.left)
+	}
+	return a.term.pty.SetMode(a.mode)
+}
+
+// keepMode notes how a prompt has left the terminal.
+func (a *attachment) keepMode(sh *shell.Shell) (err error) {
+	a.left, a.leftBy = nil, sh
+	if sh != nil {
+		a.left, err = a.term.pty.Mode()
+	}
+	return err
 }
 
 // terminalKind is the TERM of those whose terminal is ours.
@@ -253,6 +273,11 @@ func (k *Keeper) stepDone(c *command) {
 		k.cur = nil
 	}
 	a.out.cmd = nil
+	if c.step.read {
+		if err := a.keepMode(k.sh); err != nil {
+			k.log.Warn("terminal", "err", err)
+		}
+	}
 	if c.dead == nil && k.sh != nil && c.step.read {
 		a.away = false
 		if c.ending != nil && !k.blocked {

@@ -270,6 +270,10 @@ func TestAttachHoldsThePrompt(t *testing.T) {
 	o := newOuter(h, 80, 24, "attach", "main")
 	o.prompt()
 	begun := time.Now()
+	person := o.another("exec", "echo seen")
+	person.shows("waits: somebody is attached to session main and holds its prompt")
+	person.keys("C-c")
+	Until(t, Limit, "it gives up", func() bool { return h.Session("main").Queue == 0 })
 	waiting := h.Start("exec", "echo ran with $X")
 	o.shows("conch: waits for this prompt: echo ran with $X")
 	if s := h.Session("main"); s.Queue != 1 || s.Attached != 1 {
@@ -283,12 +287,16 @@ func TestAttachHoldsThePrompt(t *testing.T) {
 	o.keys("Enter")
 	o.shows("[1 waiting]$")
 	o.detach()
-	if r := waiting.End(); r.Stdout != "ran with set\n" {
+	if r := waiting.End(); r.Stdout != "ran with set\n" || r.Stderr != "" {
 		t.Errorf("%v after %v", r, time.Since(begun))
 	}
 	// A command of the agent is not disturbed by somebody who comes, and is seen.
 	slow := h.Start("exec", "echo working; sleep 1000; echo done")
 	Until(t, Limit, "it runs", func() bool { l := h.Last("main"); return l.Status == conch.StatusRunning })
+	person = o.another("exec", "echo seen")
+	person.shows(`("echo working; sleep 1000; echo done")`)
+	person.keys("C-c")
+	Until(t, Limit, "it gives up", func() bool { return h.Session("main").Queue == 0 })
 	o = o.another("attach", "main")
 	o.shows("the prompt comes when this has ended")
 	h.OK("interrupt")
@@ -317,6 +325,9 @@ func TestNoTerminalForCommands(t *testing.T) {
 			t.Errorf("%q: %+v", text, r)
 		}
 	}
+	o = o.another("attach", "main")
+	o.line("exit 7") // so does this
+	o.ended()
 	// Its background job is still there, and a shell that dies harms nobody.
 	if got := strings.TrimSpace(h.Exec("main", "jobs -p | wc -l").Stdout); got == "" {
 		t.Error("no jobs")
@@ -373,6 +384,25 @@ func TestSeveralViewers(t *testing.T) {
 	}
 }
 
+// Who looks on in a smaller window sees a part of the screen and nothing else.
+func TestSmallerWindow(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	o := newOuter(h, 100, 24, "attach", "main")
+	o.prompt()
+	small := o.another("attach", "main", "--read-only") // 80 columns
+	small.shows("cut off; the session is 100x24, this window 80x24")
+	o.line("clear; printf '%095d\\n' 7; echo short; printf 'begin\\rBEGIN%091d' 9; printf '\\r\\033[Kgone\\n'")
+	want := strings.Repeat("0", 80) + "\nshort\ngone\n"
+	Until(t, Limit, "it shows the left part", func() bool { return strings.HasPrefix(small.text(), want) })
+	o.tmux("resize-window", "-t", "w0", "-x", "80", "-y", "24")
+	Until(t, Limit, "it fits again", func() bool { return !strings.Contains(small.text(), "cut off") })
+	o.line("echo all of it")
+	small.shows("\nall of it\n")
+	small.detach()
+	o.detach()
+}
+
 // Whatever dies, and whoever leaves in whatever way, the session goes on.
 func TestAttachAndDeath(t *testing.T) {
 	t.Parallel()
@@ -399,7 +429,7 @@ func TestAttachAndDeath(t *testing.T) {
 	o.line("echo here")
 	o.shows("\nhere\n")
 	h.OK("close", "main")
-	o.ended()
+	o.shows("session main was closed by somebody else")
 }
 
 // Whatever the shell was made to be, a person can come and go.

@@ -44,6 +44,7 @@ type attachment struct {
 	over   chan struct{} // closed when the session ends
 	fails  int           // steps in a row that came to nothing at once
 	stale  bool          // the sandbox it was in has gone
+	ended  bool          // the session ends
 }
 
 // A step is something of ours that the shell does on the terminal.
@@ -330,7 +331,7 @@ func (k *Keeper) typed(line string) {
 	switch {
 	case shell.Incomplete(text):
 		a.typed = text + "\n"
-	case word == "exit" || word == "logout":
+	case goodbye(word):
 		// They mean to go, not to end the agent's shell.
 		a.typed = ""
 		k.dismiss()
@@ -340,6 +341,15 @@ func (k *Keeper) typed(line string) {
 			a.next = text
 		}
 	}
+}
+
+// goodbye reports whether a line is exit or logout and at most a number.
+func goodbye(line string) bool {
+	words := strings.Fields(line)
+	if len(words) == 0 || len(words) > 2 || words[0] != "exit" && words[0] != "logout" {
+		return false
+	}
+	return len(words) == 1 || strings.Trim(words[1], "0123456789") == ""
 }
 
 // dismiss sends those at the prompt away.
@@ -356,6 +366,13 @@ func (k *Keeper) closeAttachment() {
 		close(k.att.over)
 		k.att.over = make(chan struct{})
 	}
+}
+
+// ending reports whether those at the terminal are sent away because the session ends.
+func (k *Keeper) ending() bool {
+	ended := true
+	k.do(func() { ended = k.att != nil && k.att.ended })
+	return ended
 }
 
 // typedDone is the end of a command that was typed.

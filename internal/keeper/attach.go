@@ -33,7 +33,7 @@ type attachment struct {
 	out    *stream
 	in     *stdin
 	mode   *unix.Termios // as the terminal is before each prompt
-	left   *unix.Termios // as the last prompt left it, which leftBy showed
+	left   *unix.Termios // as a prompt of leftBy that was cut off left it
 	leftBy *shell.Shell
 	size   conch.TerminalSize
 	people int           // who may type
@@ -190,7 +190,7 @@ func (k *Keeper) humanNext() {
 //
 // A line editor that is thrown out of its line (the abort signal does that) may still
 // take the terminal for prepared, and does not prepare it again: what it finds must be
-// what it left. After one that ended in order that is the ordinary mode.
+// what it left.
 func (a *attachment) setMode(s *step, sh *shell.Shell) error {
 	if s.read && a.left != nil && a.leftBy == sh {
 		return a.term.pty.SetMode(a.left)
@@ -198,10 +198,10 @@ func (a *attachment) setMode(s *step, sh *shell.Shell) error {
 	return a.term.pty.SetMode(a.mode)
 }
 
-// keepMode notes how a prompt has left the terminal.
-func (a *attachment) keepMode(sh *shell.Shell) (err error) {
+// keepMode notes how a prompt that was cut off has left the terminal.
+func (a *attachment) keepMode(sh *shell.Shell, cut bool) (err error) {
 	a.left, a.leftBy = nil, sh
-	if sh != nil {
+	if sh != nil && cut {
 		a.left, err = a.term.pty.Mode()
 	}
 	return err
@@ -275,7 +275,8 @@ func (k *Keeper) stepDone(c *command) {
 	}
 	a.out.cmd = nil
 	if c.step.read {
-		if err := a.keepMode(k.sh); err != nil {
+		cut := c.ending != nil || c.end == nil || c.end.Status != 0
+		if err := a.keepMode(k.sh, cut); err != nil {
 			k.log.Warn("terminal", "err", err)
 		}
 	}

@@ -95,8 +95,8 @@ type AttachEvent struct {
 }
 
 // Next gives the next event. The first two are the size and what draws the screen as it
-// stands. io.EOF: one has been sent away from the prompt (Ctrl-D, exit), or the session
-// has ended.
+// stands. io.EOF: one has been sent away from the prompt (Ctrl-D, exit).
+// conch.SessionClosed: the session has ended.
 func (a *Attachment) Next() (AttachEvent, error) {
 	for {
 		f, err := a.dec.Next()
@@ -112,6 +112,8 @@ func (a *Attachment) Next() (AttachEvent, error) {
 				return AttachEvent{}, conch.Errorf(conch.Internal, "unreadable size: %v", err)
 			}
 			return AttachEvent{Size: s}, nil
+		case tape.Note:
+			return AttachEvent{}, conch.Errorf(conch.SessionClosed, "the session was closed by somebody else, or conch was stopped")
 		case tape.Exit:
 			r := new(conch.Result)
 			if err := json.Unmarshal(f.Data, r); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -28,9 +29,10 @@ commands as history. As long as somebody is at the prompt, commands of others
 wait; who waits is shown. A process id means that process's own terminal.
 
 Ctrl-\ d leaves, Ctrl-\ Ctrl-\ types one Ctrl-\. At the prompt Ctrl-D and exit
-leave too. Leaving ends nothing: what runs goes on. There is no job control
+(or exit N) leave too. Leaving ends nothing: what runs goes on. There is no job control
 (Ctrl-Z). With --read-only one sees what others do, and types nothing; several
-people may be there at once, and the last who came or changed it gives the size.`,
+people may be there at once, and the last who came or changed it gives the size;
+who looks on in a smaller window sees a part, and is told so.`,
 		Example: "  conch attach main\n  conch attach build --read-only",
 		Args:    words("LABEL|ID"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, to string) ([]string, cobra.ShellCompDirective) {
@@ -86,12 +88,14 @@ func (a *app) attach(ctx context.Context, word string, o client.AttachOptions, n
 	}
 	// What the screen shows at the end says what must be taken back from ours.
 	shown := tty.New(tty.DefaultCols, tty.DefaultRows)
-	result, err := show(at, o.ReadOnly, shown, func() {
-		go watchSize(ctx, at, o.ReadOnly)             // ends with ctx
+	v := &viewer{readOnly: o.ReadOnly, shown: shown}
+	result, err := v.show(at, func() {
+		go v.watchSize(ctx, at)                       // ends with ctx
 		go typing(ctx, at, o.ReadOnly, cancel)        // ends with ctx, or the process
 		go func() { <-ctx.Done(); at.Close() }()      // ends with ctx
 		go leaveOnSignal(ctx, func() { cancel(nil) }) // ends with ctx
 	})
+	v.mu.Lock() // for good: a new size draws nothing any more
 	os.Stdout.Write(shown.Leave())
 	term.Restore(int(os.Stdin.Fd()), before)
 	why := context.Cause(ctx)
@@ -106,6 +110,8 @@ func (a *app) attach(ctx context.Context, word string, o client.AttachOptions, n
 	case result != nil:
 		fmt.Fprintf(os.Stderr, "[%s has ended]\n", word)
 		return nil
+	case errors.Is(err, conch.SessionClosed):
+		return conch.Errorf(conch.SessionClosed, "session %s was closed by somebody else, or conch was stopped", word).Hint("conch sessions lists what there is")
 	case errors.As(why, &d):
 		fmt.Fprintf(os.Stderr, "[detached from %s: %s]\n", word, string(d))
 		return nil
@@ -116,37 +122,76 @@ func (a *app) attach(ctx context.Context, word string, o client.AttachOptions, n
 	return conch.Errorf(conch.Internal, "the connection was lost: %v", err).Hint("the session goes on: conch attach %s", word)
 }
 
+// A viewer is this terminal as it shows another.
+type viewer struct {
+	readOnly bool
+	cl       tty.Cleaner
+
+	mu      sync.Mutex // guards what follows, and our terminal
+	shown   *tty.Screen
+	clipped bool // our terminal is the smaller one
+}
+
 // show writes what comes to this terminal, until it ends. begun is called once the
 // screen is drawn. Who only looks on gets nothing that could act on the terminal.
-func show(at *client.Attachment, clean bool, shown *tty.Screen, begun func()) (*conch.Result, error) {
-	var cl tty.Cleaner
+func (v *viewer) show(at *client.Attachment, begun func()) (*conch.Result, error) {
 	first := true
 	for {
 		e, err := at.Next()
 		if err != nil {
 			return nil, err
 		}
-		switch {
-		case e.Result != nil:
+		if e.Result != nil {
 			return e.Result, nil
-		case e.Size != nil:
-			shown.Resize(e.Size.Cols, e.Size.Rows, shown.Changed())
-		default:
-			b := e.Output
-			if clean {
-				b = cl.Clean(b)
-			}
-			shown.Feed(b, shown.Changed())
-			shown.Replies()
-			if _, err := os.Stdout.Write(b); err != nil {
-				return nil, written(err)
-			}
-			if first {
-				first = false
-				begun()
-			}
+		}
+		if err := v.take(e); err != nil {
+			return nil, written(err)
+		}
+		if first && e.Size == nil {
+			first = false
+			begun()
 		}
 	}
+}
+
+// take brings one event to the terminal.
+func (v *viewer) take(e client.AttachEvent) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var b []byte
+	if e.Size != nil {
+		v.shown.Resize(e.Size.Cols, e.Size.Rows, v.shown.Changed())
+	} else {
+		if b = e.Output; v.readOnly {
+			b = v.cl.Clean(b)
+		}
+		v.shown.Feed(b, v.shown.Changed())
+		v.shown.Replies()
+	}
+	if v.readOnly {
+		if drawn := v.fit(); drawn != nil {
+			b = drawn
+		}
+	}
+	_, err := os.Stdout.Write(b)
+	return err
+}
+
+// fit gives what draws all of the screen anew if it is larger than this terminal, where
+// what a program writes for its own size would stand in wrong places; or if it was and
+// is no more.
+func (v *viewer) fit() []byte {
+	w, h, err := term.GetSize(int(os.Stdout.Fd()))
+	cols, rows := v.shown.Size()
+	if err == nil && w > 0 && h > 0 && (w < cols || h < rows) {
+		v.clipped = true
+		return v.shown.Clip(w, h, fmt.Sprintf("conch: cut off; the session is %dx%d, this window %dx%d", cols, rows, w, h))
+	}
+	if !v.clipped {
+		return nil
+	}
+	v.clipped = false
+	return v.shown.Render()
 }
 
 // prefix begins what is meant for us and not for the shell: Ctrl-\.
@@ -192,15 +237,19 @@ func typing(ctx context.Context, at *client.Attachment, readOnly bool, end func(
 	}
 }
 
-// watchSize passes on the terminal's new sizes.
-func watchSize(ctx context.Context, at *client.Attachment, readOnly bool) {
+// watchSize passes on the terminal's new sizes, or of one who looks on, draws for them.
+func (v *viewer) watchSize(ctx context.Context, at *client.Attachment) {
 	ch := make(chan os.Signal, 1)
 	signal.Notify(ch, syscall.SIGWINCH)
 	defer signal.Stop(ch)
 	for {
 		select {
 		case <-ch:
-			if s := ownSize(); !readOnly && s.Cols > 0 {
+			if v.readOnly {
+				v.mu.Lock()
+				os.Stdout.Write(v.fit()) // a terminal that has gone is noticed by show
+				v.mu.Unlock()
+			} else if s := ownSize(); s.Cols > 0 {
 				at.Resize(ctx, s) // one that fails is followed by the end
 			}
 		case <-ctx.Done():

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -35,6 +36,11 @@ func (fo *follower) follow(ctx context.Context, req conch.ExecRequest, accepted 
 	defer s.Close()
 	fo.id = s.ID()
 	accepted <- s
+	waiting, begun := context.WithCancel(ctx)
+	defer begun()
+	if !fo.f.json && !fo.f.jsonl && isTerminal(os.Stderr) {
+		go fo.tellWaiting(waiting) // ends with waiting
+	}
 	for {
 		e, err := s.Next()
 		if errors.Is(err, io.ErrUnexpectedEOF) {
@@ -46,6 +52,7 @@ func (fo *follower) follow(ctx context.Context, req conch.ExecRequest, accepted 
 		}
 		switch e.Kind {
 		case client.Started:
+			begun()
 			if fo.f.stdin {
 				// Ends with the command's reading or with this process.
 				go fo.feed(s.Stdin(ctx))
@@ -65,6 +72,26 @@ func (fo *follower) follow(ctx context.Context, req conch.ExecRequest, accepted 
 		if err := fo.show(e); err != nil {
 			return nil, err
 		}
+	}
+}
+
+// waitQuietly is how long a command waits before a person is told for what.
+const waitQuietly = 2 * time.Second
+
+// tellWaiting says for what a command waits that does not begin.
+func (fo *follower) tellWaiting(ctx context.Context) {
+	select {
+	case <-time.After(waitQuietly):
+	case <-ctx.Done():
+		return
+	}
+	i, err := fo.c.Session(ctx, fo.f.session)
+	switch {
+	case err != nil || ctx.Err() != nil:
+	case i.Running != "":
+		say(os.Stderr, fmt.Sprintf("waits for %s (%.60q)", i.Running, i.Command), "conch interrupt -s "+i.Label+" ends it; Ctrl-C gives up")
+	case i.Attached > 0:
+		say(os.Stderr, "waits: somebody is attached to session "+i.Label+" and holds its prompt", "it runs when they leave; Ctrl-C gives up")
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -64,10 +65,17 @@ it, and so do other players of asciicast 2.`,
 				return err
 			}
 			defer log.Close()
+			var lines lineCount
+			body := io.TeeReader(log, &lines)
 			if file == "" || file == "-" {
-				return copyOut(os.Stdout, log)
+				err = copyOut(os.Stdout, body)
+			} else {
+				err = exportTo(file, body)
 			}
-			return exportTo(file, log)
+			if err == nil && cast && process == "" && lines < 2 {
+				say(os.Stderr, "the recording is empty: the session has run no command", "--process ID records what conch run started")
+			}
+			return err
 		},
 	}
 	a.sessionFlag(cmd, &session)
@@ -76,6 +84,14 @@ it, and so do other players of asciicast 2.`,
 	cmd.Flags().StringVar(&process, "process", "", "with --asciicast, the process `ID`")
 	cmd.Flags().StringVarP(&file, "output", "o", "", "write to `FILE` instead of stdout")
 	return cmd
+}
+
+// A lineCount counts the lines written to it. A recording's first is its header.
+type lineCount int
+
+func (n *lineCount) Write(b []byte) (int, error) {
+	*n += lineCount(bytes.Count(b, []byte{'\n'}))
+	return len(b), nil
 }
 
 // exportTo fills a file, which is there whole or with an error to go by.

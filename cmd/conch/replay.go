@@ -33,7 +33,7 @@ terminal nothing is waited for. Ctrl-C ends it.`,
 		Example: "  conch log export --asciicast -s build -o build.cast\n  conch replay build.cast --speed 2 --idle-limit 1s",
 		Args:    words("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if speed <= 0 || speed > 1e6 {
+			if !(speed > 0 && speed <= 1e6) { // nor NaN
 				return conch.Errorf(conch.InvalidRequest, "--speed %v is not a speed", speed).Hint("2 is twice as fast, 0.5 half as fast")
 			}
 			in := os.Stdin

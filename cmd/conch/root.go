@@ -150,13 +150,21 @@ func noVerb(cmd *cobra.Command, args []string) error {
 func words(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
-			return conch.Errorf(conch.InvalidRequest, "%s is missing", names[len(args)]).Hint("conch %s", cmd.Use)
+			return conch.Errorf(conch.InvalidRequest, "%s is missing", names[len(args)]).Hint("%s", usage(cmd))
 		}
 		if len(args) > len(names) {
-			return conch.Errorf(conch.InvalidRequest, "unexpected word %q", args[len(names)]).Hint("conch %s", cmd.Use)
+			return conch.Errorf(conch.InvalidRequest, "unexpected word %q", args[len(names)]).Hint("%s", usage(cmd))
 		}
 		return nil
 	}
+}
+
+// usage is how a verb is written, with those it stands under.
+func usage(cmd *cobra.Command) string {
+	if cmd.HasParent() {
+		return cmd.Parent().CommandPath() + " " + cmd.Use
+	}
+	return cmd.Use
 }
 
 // sessionFlag adds -s.

@@ -211,6 +211,57 @@ func TestAttach(t *testing.T) {
 	}
 }
 
+// Who comes back has line editing from the first key, however the last one left: the line
+// editor is cut off in the middle by that, and must find the terminal as it left it.
+func TestAttachAgain(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	h.Want("main", "true", "")
+	o := newOuter(h, 80, 24, "attach", "main")
+	o.line("V=kept")
+	long := strings.Repeat("z", 6000)
+	for i := range 12 {
+		o.prompt()
+		left := o
+		switch i % 4 {
+		case 0:
+			o.detach()
+		case 1: // as the line is edited
+			o.keys("-l", "half")
+			o.shows("half")
+			o.detach()
+		case 2: // killed
+			o.tmux("kill-session", "-t", o.target())
+		case 3: // and an agent is there in between
+			o.detach()
+			h.Want("main", "echo $V", "kept\n")
+		}
+		Until(t, Limit, "it is noticed", func() bool { return h.Session("main").Attached == 0 })
+		o = left.another("attach", "main")
+		o.prompt()
+		if i == 5 { // longer than a terminal that edits lines itself can take
+			o.keys("-l", "x="+long[:3000])
+			o.keys("-l", long[3000:])
+			o.keys("Enter")
+			o.keys("-l", "clear; echo len=${#x}")
+			o.keys("Enter")
+			o.shows("len=6000")
+			continue
+		}
+		o.keys("-l", fmt.Sprintf("eho n%d $V", i))
+		o.keys("Home", "Right", "c", "Enter")
+		got := o.shows(fmt.Sprintf("\nn%d kept\n", i))
+		if strings.Count(got, fmt.Sprintf("echo n%d $V", i)) != 1 || strings.Contains(got, "^[") {
+			t.Fatalf("after leaving in way %d:\n%s", i%4, got)
+		}
+		o.prompt()
+		o.keys("Up")
+		Until(t, Limit, "Up shows the last one", func() bool { return strings.HasSuffix(o.text(), fmt.Sprintf("$ echo n%d $V", i)) })
+		o.keys("C-u")
+	}
+	o.detach()
+}
+
 // Commands of the agent wait while somebody is at the prompt, and both can see it.
 func TestAttachHoldsThePrompt(t *testing.T) {
 	t.Parallel()
@@ -219,6 +270,10 @@ func TestAttachHoldsThePrompt(t *testing.T) {
 	o := newOuter(h, 80, 24, "attach", "main")
 	o.prompt()
 	begun := time.Now()
+	person := o.another("exec", "echo seen")
+	person.shows("waits: somebody is attached to session main and holds its prompt")
+	person.keys("C-c")
+	Until(t, Limit, "it gives up", func() bool { return h.Session("main").Queue == 0 })
 	waiting := h.Start("exec", "echo ran with $X")
 	o.shows("conch: waits for this prompt: echo ran with $X")
 	if s := h.Session("main"); s.Queue != 1 || s.Attached != 1 {
@@ -232,12 +287,16 @@ func TestAttachHoldsThePrompt(t *testing.T) {
 	o.keys("Enter")
 	o.shows("[1 waiting]$")
 	o.detach()
-	if r := waiting.End(); r.Stdout != "ran with set\n" {
+	if r := waiting.End(); r.Stdout != "ran with set\n" || r.Stderr != "" {
 		t.Errorf("%v after %v", r, time.Since(begun))
 	}
 	// A command of the agent is not disturbed by somebody who comes, and is seen.
 	slow := h.Start("exec", "echo working; sleep 1000; echo done")
 	Until(t, Limit, "it runs", func() bool { l := h.Last("main"); return l.Status == conch.StatusRunning })
+	person = o.another("exec", "echo seen")
+	person.shows(`("echo working; sleep 1000; echo done")`)
+	person.keys("C-c")
+	Until(t, Limit, "it gives up", func() bool { return h.Session("main").Queue == 0 })
 	o = o.another("attach", "main")
 	o.shows("the prompt comes when this has ended")
 	h.OK("interrupt")
@@ -266,6 +325,9 @@ func TestNoTerminalForCommands(t *testing.T) {
 			t.Errorf("%q: %+v", text, r)
 		}
 	}
+	o = o.another("attach", "main")
+	o.line("exit 7") // so does this
+	o.ended()
 	// Its background job is still there, and a shell that dies harms nobody.
 	if got := strings.TrimSpace(h.Exec("main", "jobs -p | wc -l").Stdout); got == "" {
 		t.Error("no jobs")
@@ -322,6 +384,25 @@ func TestSeveralViewers(t *testing.T) {
 	}
 }
 
+// Who looks on in a smaller window sees a part of the screen and nothing else.
+func TestSmallerWindow(t *testing.T) {
+	t.Parallel()
+	h := New(t)
+	o := newOuter(h, 100, 24, "attach", "main")
+	o.prompt()
+	small := o.another("attach", "main", "--read-only") // 80 columns
+	small.shows("cut off; the session is 100x24, this window 80x24")
+	o.line("clear; printf '%095d\\n' 7; echo short; printf 'begin\\rBEGIN%091d' 9; printf '\\r\\033[Kgone\\n'")
+	want := strings.Repeat("0", 80) + "\nshort\ngone\n"
+	Until(t, Limit, "it shows the left part", func() bool { return strings.HasPrefix(small.text(), want) })
+	o.tmux("resize-window", "-t", "w0", "-x", "80", "-y", "24")
+	Until(t, Limit, "it fits again", func() bool { return !strings.Contains(small.text(), "cut off") })
+	o.line("echo all of it")
+	small.shows("\nall of it\n")
+	small.detach()
+	o.detach()
+}
+
 // Whatever dies, and whoever leaves in whatever way, the session goes on.
 func TestAttachAndDeath(t *testing.T) {
 	t.Parallel()
@@ -348,7 +429,7 @@ func TestAttachAndDeath(t *testing.T) {
 	o.line("echo here")
 	o.shows("\nhere\n")
 	h.OK("close", "main")
-	o.ended()
+	o.shows("session main was closed by somebody else")
 }
 
 // Whatever the shell was made to be, a person can come and go.

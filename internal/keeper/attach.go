@@ -33,6 +33,8 @@ type attachment struct {
 	out    *stream
 	in     *stdin
 	mode   *unix.Termios // as the terminal is before each prompt
+	left   *unix.Termios // as a prompt of leftBy that was cut off left it
+	leftBy *shell.Shell
 	size   conch.TerminalSize
 	people int           // who may type
 	typed  string        // lines of a command that is not complete
@@ -42,6 +44,7 @@ type attachment struct {
 	over   chan struct{} // closed when the session ends
 	fails  int           // steps in a row that came to nothing at once
 	stale  bool          // the sandbox it was in has gone
+	ended  bool          // the session ends
 }
 
 // A step is something of ours that the shell does on the terminal.
@@ -179,11 +182,29 @@ func (k *Keeper) humanNext() {
 	c.req.Command = k.stepText(s)
 	close(c.began)
 	k.cur = c
-	if err := a.term.pty.SetMode(a.mode); err != nil {
-		k.log.Warn("terminal", "err", err)
-	}
 	os.Remove(k.linePath())
 	k.launch(c)
+}
+
+// setMode makes the terminal ready for a step, whatever the last program has left.
+//
+// A line editor that is thrown out of its line (the abort signal does that) may still
+// take the terminal for prepared, and does not prepare it again: what it finds must be
+// what it left.
+func (a *attachment) setMode(s *step, sh *shell.Shell) error {
+	if s.read && a.left != nil && a.leftBy == sh {
+		return a.term.pty.SetMode(a.left)
+	}
+	return a.term.pty.SetMode(a.mode)
+}
+
+// keepMode notes how a prompt that was cut off has left the terminal.
+func (a *attachment) keepMode(sh *shell.Shell, cut bool) (err error) {
+	a.left, a.leftBy = nil, sh
+	if sh != nil && cut {
+		a.left, err = a.term.pty.Mode()
+	}
+	return err
 }
 
 // terminalKind is the TERM of those whose terminal is ours.
@@ -253,6 +274,12 @@ func (k *Keeper) stepDone(c *command) {
 		k.cur = nil
 	}
 	a.out.cmd = nil
+	if c.step.read {
+		cut := c.ending != nil || c.end == nil || c.end.Status != 0
+		if err := a.keepMode(k.sh, cut); err != nil {
+			k.log.Warn("terminal", "err", err)
+		}
+	}
 	if c.dead == nil && k.sh != nil && c.step.read {
 		a.away = false
 		if c.ending != nil && !k.blocked {
@@ -305,7 +332,7 @@ func (k *Keeper) typed(line string) {
 	switch {
 	case shell.Incomplete(text):
 		a.typed = text + "\n"
-	case word == "exit" || word == "logout":
+	case goodbye(word):
 		// They mean to go, not to end the agent's shell.
 		a.typed = ""
 		k.dismiss()
@@ -315,6 +342,15 @@ func (k *Keeper) typed(line string) {
 			a.next = text
 		}
 	}
+}
+
+// goodbye reports whether a line is exit or logout and at most a number.
+func goodbye(line string) bool {
+	words := strings.Fields(line)
+	if len(words) == 0 || len(words) > 2 || words[0] != "exit" && words[0] != "logout" {
+		return false
+	}
+	return len(words) == 1 || strings.Trim(words[1], "0123456789") == ""
 }
 
 // dismiss sends those at the prompt away.
@@ -331,6 +367,13 @@ func (k *Keeper) closeAttachment() {
 		close(k.att.over)
 		k.att.over = make(chan struct{})
 	}
+}
+
+// ending reports whether those at the terminal are sent away because the session ends.
+func (k *Keeper) ending() bool {
+	ended := true
+	k.do(func() { ended = k.att != nil && k.att.ended })
+	return ended
 }
 
 // typedDone is the end of a command that was typed.

@@ -238,6 +238,9 @@ func (k *Keeper) shutdown(then func(proc.Report)) {
 		then(proc.Report{Verified: true})
 		return
 	}
+	if k.att != nil {
+		k.att.ended = true
+	}
 	k.closeAttachment()
 	if k.state != nil && k.sh != nil && k.others() {
 		// A session that is not closed by this comes back, and says so.

@@ -176,6 +176,11 @@ func (k *Keeper) launch(c *command) {
 		run.Stdin, run.Stderr = c.out.path, ""
 		run.Both = true
 	}
+	if c.step != nil {
+		if err := k.att.setMode(c.step, k.sh); err != nil {
+			k.log.Warn("terminal", "err", err)
+		}
+	}
 	if k.state != nil {
 		if c.step == nil {
 			run.DebugTrap = k.debugTrap

@@ -119,7 +119,7 @@ func atEnd(err error) bool { return errors.Is(err, io.EOF) }
 
 // watchTerminal sends what a terminal shows, and then what it comes to show, as frames: its
 // size, the screen as it stands, output and new sizes. It ends with the client, with
-// the process, or when done is closed.
+// the process, or when done is closed; a note says that this was the session's end.
 // A viewer that asks for it (skip) and falls far behind gets, instead of what it
 // missed, a gap and the screen as the model has it then.
 func (k *Keeper) watchTerminal(w http.ResponseWriter, r *http.Request, t *terminal, readOnly bool, done <-chan struct{}) {
@@ -187,7 +187,13 @@ func (k *Keeper) watchTerminal(w http.ResponseWriter, r *http.Request, t *termin
 		}
 		f, err := rd.Next()
 		if atEnd(err) {
-			if ctl.Flush() != nil || k.tape.Wait(ctx, rd.Cursor()) != nil {
+			if ctl.Flush() != nil {
+				return
+			}
+			if k.tape.Wait(ctx, rd.Cursor()) != nil {
+				if v.process == 0 && r.Context().Err() == nil && k.ending() {
+					send(tape.Frame{Time: time.Now().UnixNano(), Kind: tape.Note, Data: []byte("{}")})
+				}
 				return
 			}
 			continue

@@ -18,32 +18,7 @@ func (s *Screen) Render() []byte {
 		b.WriteString("\x1b[?1049h")
 	}
 	b.WriteString("\x1b[r\x1b[?6l\x1b[?7h\x1b[4l\x1b(B\x0f\x1b[0m\x1b[H\x1b[2J")
-	var now style
-	for y, row := range s.page.rows {
-		last := len(row)
-		for last > 0 && row[last-1] == (cell{}) {
-			last--
-		}
-		if last == 0 {
-			continue
-		}
-		fmt.Fprintf(&b, "\x1b[%d;1H", y+1)
-		for _, c := range row[:last] {
-			if c.r == tailOfWide {
-				continue
-			}
-			if c.style != now {
-				b.WriteString(c.style.sequence())
-				now = c.style
-			}
-			if c.r == 0 {
-				b.WriteByte(' ')
-			} else {
-				b.WriteRune(c.r)
-				b.WriteString(c.more)
-			}
-		}
-	}
+	drawRows(&b, s.page.rows)
 	if s.top != 0 || s.bottom != s.rows {
 		fmt.Fprintf(&b, "\x1b[%d;%dr", s.top+1, s.bottom)
 	}
@@ -65,6 +40,61 @@ func (s *Screen) Render() []byte {
 		}
 		fmt.Fprintf(&b, "\x1b[?%d%c", n, final)
 	}
+	return b.Bytes()
+}
+
+// drawRows draws rows from the top, in the plain style at first.
+func drawRows(b *bytes.Buffer, rows [][]cell) {
+	var now style
+	for y, row := range rows {
+		last := len(row)
+		for last > 0 && row[last-1] == (cell{}) {
+			last--
+		}
+		if last == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "\x1b[%d;1H", y+1)
+		for _, c := range row[:last] {
+			if c.r == tailOfWide {
+				continue
+			}
+			if c.style != now {
+				b.WriteString(c.style.sequence())
+				now = c.style
+			}
+			if c.r == 0 {
+				b.WriteByte(' ')
+			} else {
+				b.WriteRune(c.r)
+				b.WriteString(c.more)
+			}
+		}
+	}
+}
+
+// Clip draws as much of this screen as a smaller window of a viewer can hold: the left
+// of the rows down to the cursor's, and in the window's last row the note.
+func (s *Screen) Clip(cols, rows int, note string) []byte {
+	var b bytes.Buffer
+	b.WriteString("\x1b[r\x1b[?6l\x1b[?7l\x1b[4l\x1b(B\x0f\x1b[0m\x1b[H\x1b[2J")
+	from := max(0, s.cur.y-(rows-2))
+	var part [][]cell
+	for _, row := range s.page.rows[from:min(from+max(rows-1, 0), s.rows)] {
+		if len(row) > cols {
+			if row[cols].r == tailOfWide { // half of one is not shown
+				row = slices.Clone(row)
+				row[cols-1] = cell{}
+			}
+			row = row[:cols]
+		}
+		part = append(part, row)
+	}
+	drawRows(&b, part)
+	if r := []rune(note); len(r) > cols {
+		note = string(r[:cols])
+	}
+	fmt.Fprintf(&b, "\x1b[%d;1H\x1b[0;7m%s\x1b[0m\x1b[?7h\x1b[%d;%dH", rows, note, s.cur.y-from+1, min(s.cur.x, cols-1)+1)
 	return b.Bytes()
 }
 

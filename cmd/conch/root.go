@@ -146,6 +146,11 @@ func noVerb(cmd *cobra.Command, args []string) error {
 		Hint("%s --help lists them", cmd.CommandPath())
 }
 
+// usage is how a verb is called, with those it stands under.
+func usage(cmd *cobra.Command) string {
+	return strings.TrimSuffix(cmd.CommandPath(), cmd.Name()) + cmd.Use
+}
+
 // words checks the number of positional words against their names.
 func words(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
@@ -157,14 +162,6 @@ func words(names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// usage is how a verb is written, with those it stands under.
-func usage(cmd *cobra.Command) string {
-	if cmd.HasParent() {
-		return cmd.Parent().CommandPath() + " " + cmd.Use
-	}
-	return cmd.Use
 }
 
 // sessionFlag adds -s.

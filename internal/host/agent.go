@@ -215,10 +215,15 @@ func (h *Host) UnlockAgent(name, passphrase string) (conch.AgentInfo, error) {
 	return h.describe(name)
 }
 
-// LockAgent forgets a key that was unlocked.
+// LockAgent forgets a key that was unlocked, and closes the agent's connection to
+// its relay: its mail waits there.
 func (h *Host) LockAgent(name string) (conch.AgentInfo, error) {
 	h.Agents.Lock(name)
-	return h.describe(name)
+	info, err := h.describe(name)
+	if err == nil && info.Locked {
+		h.Post.Shut(name)
+	}
+	return info, err
 }
 
 // Assign has an agent work somewhere, until Unassign.
@@ -277,7 +282,7 @@ func (h *Host) WhoAmI(ctx context.Context, c Caller, label string) (conch.WhoAmI
 		Agent: name, Address: info.Address, Label: label, ChosenBy: by,
 		Sessions: slices.DeleteFunc(h.Sessions(ctx), func(s conch.SessionInfo) bool { return s.Agent != name }),
 		Daemon:   conch.DaemonInfo{PID: os.Getpid(), Mode: mode},
-		Relay:    h.Relay.Info(),
+		Relay:    h.RelayInfo(),
 	}, nil
 }
 

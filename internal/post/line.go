@@ -37,14 +37,18 @@ type line struct {
 	agent string
 	key   Identity
 	wire  Wire
-	woken chan struct{} // the link changed, or keys are short
+	woken chan struct{}   // the link changed, or keys are short
+	ctx   context.Context // ends with Shut, or with the Post
+	stop  context.CancelFunc
+	wg    sync.WaitGroup // what the line began
 	// restored says that a restore left word. Nothing is published before the
 	// line has been claimed, and that begins with new keys then. Of run alone.
 	restored bool
 
-	mu       sync.Mutex // guards what follows
-	fenced   error      // another daemon is this agent now
-	failed   error      // why the keys are not published
+	mu       sync.Mutex         // guards what follows
+	fenced   error              // another daemon is this agent now
+	quit     context.CancelFunc // ends the reading of the mailbox
+	failed   error              // why the keys are not published
 	enrolled bool
 	relay    string // that the keys are published at
 	store    string // this run, as the relay knows it; "": not yet
@@ -56,11 +60,34 @@ type line struct {
 }
 
 func newLine(p *Post, agent string, key Identity) *line {
-	return &line{p: p, agent: agent, key: key, woken: make(chan struct{}, 1), senders: map[string]*sender{}, missed: map[string]time.Time{}}
+	l := &line{p: p, agent: agent, key: key, woken: make(chan struct{}, 1), senders: map[string]*sender{}, missed: map[string]time.Time{}}
+	l.ctx, l.stop = context.WithCancel(p.ctx)
+	return l
+}
+
+// begin has f run as a part of the line. It must end with ctx.
+func (l *line) begin(f func()) {
+	l.wg.Add(1)
+	l.p.wg.Go(func() {
+		defer l.wg.Done()
+		f()
+	})
 }
 
 // linked is told of every change of the connection.
 func (l *line) linked(relay.Link) { wake(l.woken) }
+
+// down says why the relay cannot be reached now; "": it can.
+func (l *line) down() string {
+	link := l.wire.Link()
+	switch {
+	case link.Connected:
+		return ""
+	case link.Err != nil:
+		return conch.AsError(link.Err).Message
+	}
+	return "the relay is not connected yet"
+}
 
 // stale is the error of a daemon that another has replaced.
 func (l *line) stale() error {
@@ -136,13 +163,19 @@ func (l *line) retire(s *mail.Step, after seal.Epoch) error {
 	if _, err := s.Tx().Exec(`DELETE FROM outbox WHERE agent = ? AND kind = 'receipt'`, l.agent); err != nil {
 		return err
 	}
+	// The numbers that were compared are not the numbers any more.
+	if _, err := s.Tx().Exec(`UPDATE contacts SET verified = 0, note = ? WHERE agent = ? AND verified = 1`,
+		"this home's keys were made anew at "+moment(s)+"; compare the safety number again", l.agent); err != nil {
+		return err
+	}
 	_, err = s.Tx().Exec(`UPDATE outbox SET sealed = x'', seq = 0, attempt = attempt + 1, published = 0, next_at = min(next_at, ?) WHERE agent = ?`, s.Now(), l.agent)
 	return err
 }
 
 // run keeps the keys published and the mailbox read for as long as the line is open.
 func (l *line) run() {
-	ctx := l.p.ctx
+	ctx := l.ctx
+	defer l.stop()
 	defer l.wire.Close()
 	defer l.last()
 	reading := false
@@ -168,7 +201,11 @@ func (l *line) run() {
 				wait = backoff{}
 				if !reading {
 					reading = true
-					l.p.wg.Go(func() { l.read(ctx) }) // ends with ctx
+					rctx, quit := context.WithCancel(ctx)
+					l.mu.Lock()
+					l.quit = quit
+					l.mu.Unlock()
+					l.begin(func() { defer quit(); l.read(rctx) }) // ends with the line, or when another has it
 				}
 				l.sendAll(ctx)
 			}
@@ -349,7 +386,7 @@ func (l *line) claim(ctx context.Context, link relay.Link, moved bool) error {
 	mark := relay.Mark{Store: newStore(), Generation: next + 1}
 	err = l.p.o.Mail.Update(ctx, nil, func(s *mail.Step) error {
 		if behind {
-			if err := l.retire(s, seal.Epoch(link.Bundle)); err != nil {
+			if err := l.retire(s, latest(link.Bundle, s.Wall())); err != nil {
 				return err
 			}
 		}
@@ -376,6 +413,13 @@ func (l *line) claim(ctx context.Context, link relay.Link, moved bool) error {
 	defer l.mu.Unlock()
 	l.store, l.mark, l.marked = mark.Store, int64(mark.Generation), time.Now()
 	return nil
+}
+
+// latest is an epoch that none of a bundle at the relay is later than. The
+// bundle's number is its device's epoch and its own, the milliseconds of when it
+// was made, which was up to a week ago, or longer if nobody was here.
+func latest(bundle uint64, wall int64) seal.Epoch {
+	return seal.Epoch(bundle - min(bundle, uint64(max(0, (wall-int64(seal.RotateAfter))/int64(time.Millisecond)))))
 }
 
 func newStore() string {
@@ -441,9 +485,12 @@ func (l *line) fence(err error) error {
 		return err
 	}
 	err = conch.Errorf(conch.NotOwner, "another daemon has taken over agent %s at the relay; this one sends and takes nothing for it any more", l.agent).
-		Hint("two homes have the same key: stop one of them; conch down and a new start take it over here")
+		Hint("two homes have the same key: stop one of them for good. Starting this one again (conch down) takes the agent over with new device keys, which contacts that know the other's hold until a person accepts them")
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.quit != nil {
+		l.quit() // the mailbox is the other's to read
+	}
 	if l.fenced == nil {
 		l.p.o.Log.Error("fenced", "agent", l.agent, "err", err)
 	}

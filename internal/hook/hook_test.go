@@ -192,7 +192,7 @@ func TestCapped(t *testing.T) {
 	}
 	in := say{"session_id": "s"}
 	a := run(h, "UserPromptSubmit", in)
-	has(t, a.Output.Context, "12 messages wait for you", "5 of them:", "message 0 long", "message 4 long", "conch inbox --peek --json in a shell, has it as it is")
+	has(t, a.Output.Context, "12 messages wait for you", "5 of them:", "message 0 long", "message 4 long", "conch inbox --peek --json in a shell has it as it is")
 	if n := len(a.Output.Context); n > 10_000 || strings.Contains(a.Output.Context, "message 5 long") {
 		t.Errorf("%d bytes", n)
 	}

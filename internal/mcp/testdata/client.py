@@ -127,14 +127,14 @@ question = a.begin("tools/call", {"name": "ask", "arguments": {"to": "reviewer",
 a.called.add("ask")
 r, text = b.call("await_reply", timeout_s=60)
 m = r["message"]
-assert m["text"] == "ready?" and m["from_session"] == "raw:1" and "<<<text " in text, r
+assert "\nready?\n>>>end " in m["text"] and m["from_session"] == "raw:1" and "<<<text " in text, r
 b.call("send", to="raw:1", text="yes", reply_to=m["id"])
 r, _ = a.result("ask", a.wait(question), False)
-assert r["reply"]["text"] == "yes" and not r["timed_out"], r
+assert "\nyes\n>>>end " in r["reply"]["text"] and not r["timed_out"], r
 a.call("ack", ids=[r["reply"]["id"]])
 r, _ = b.call("send", to="raw:1", text="one more thing")
 r, text = a.call("inbox")
-assert [m["text"] for m in r["messages"]] == ["one more thing"], r
+assert ["\none more thing\n>>>end " in m["text"] for m in r["messages"]] == [True], r
 a.call("ack", ids=[m["id"] for m in r["messages"]])
 r, _ = a.call("inbox", peek=True)
 assert r["messages"] == [], r

@@ -28,6 +28,9 @@ type Gone struct {
 	OK        bool `json:"ok"`
 	Processes int  `json:"processes"`
 	Verified  bool `json:"verified"` // all were seen gone
+	// Unreadable are directories of sessions whose spec.json cannot be read: what ran in
+	// them was ended, their files are as they were.
+	Unreadable []string `json:"unreadable,omitempty"`
 }
 
 // InterruptRequest says what to end; without an id whatever runs.

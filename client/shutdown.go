@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/conchsh/conch"
@@ -18,7 +19,8 @@ import (
 // has ended. Sessions go on; with all they are closed first. Where none runs it
 // fails with conch.NotRunning and starts none, except that with all it does,
 // unless NoStart is set, in a home that has had sessions: they outlive a daemon
-// that was killed, and it takes one to close them.
+// that was killed, and it takes one to close them. It fails with conch.Damaged when all is
+// ended and a session's record could not be read, and so not be closed.
 func (c *Client) Shutdown(ctx context.Context, all bool) error {
 	quiet := c.o
 	quiet.NoStart = true
@@ -40,9 +42,19 @@ func (c *Client) shutdown(ctx context.Context, all bool) error {
 		return err
 	}
 	k := call{method: http.MethodPost, url: daemonURL("/shutdown", nil), body: conch.ShutdownRequest{All: all}, anyVersion: true}
-	if err := c.json(ctx, k, nil); err != nil {
+	var gone conch.Gone
+	if err := c.json(ctx, k, &gone); err != nil {
 		return err
 	}
+	if err := c.awaitEnd(ctx, daemon); err != nil || len(gone.Unreadable) == 0 {
+		return err
+	}
+	return conch.Errorf(conch.Damaged, "stopped, and all that ran was ended, but not every session could be closed: spec.json cannot be read in %s", strings.Join(gone.Unreadable, ", ")).
+		Hint("its files were kept: put spec.json back from a backup, or remove the directory; conch doctor says what is wrong with it")
+}
+
+// awaitEnd returns when a daemon that was told to leave is gone.
+func (c *Client) awaitEnd(ctx context.Context, daemon proc.ID) error {
 	if c.o.Socket == "" {
 		if err := c.waitGone(ctx); err != nil {
 			return err

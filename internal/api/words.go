@@ -276,6 +276,7 @@ Gone What was ended with a session or its shell.
 Gone.ok It was done.
 Gone.processes How many processes there were.
 Gone.verified All were seen gone.
+Gone.unreadable Directories of sessions whose spec.json cannot be read: what ran in them was ended, their files are as they were.
 StdinOffset How far a command's input has come.
 StdinOffset.offset Bytes taken so far.
 Environment A shell's environment.

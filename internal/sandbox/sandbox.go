@@ -6,10 +6,9 @@
 // memory, and go with the box. There is no network but a loopback of its own, no other
 // process than the box's own, no terminal, key or queue of others, and no way to gain
 // rights. Nothing else of the machine exists there: no other home, no /var, no /run, no
-// conch home. A filter refuses the few calls that no namespace covers:
-// unix sockets and set-uid files above all. Where the kernel
-// has Landlock, rules that say the same bind every process as well, should a mount ever
-// show more than it should.
+// conch home. A filter refuses the few calls that no namespace covers: unix
+// sockets and set-uid files above all. Where the kernel has Landlock, rules that say the
+// same bind every process as well, should a mount ever show more than it should.
 //
 // A Box is held by one process of ours, the first in its pid namespace, which does
 // nothing but wait for its keeper's end. Its death, by whatever hand, is the death of

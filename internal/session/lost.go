@@ -14,13 +14,9 @@ import (
 // MarkLost records every command of a session's tape that began and was not
 // seen to end as lost: exit code null, its output so far kept. The caller
 // holds the session's lock file, so that nobody else writes the tape.
-func MarkLost(dir string) error {
+func MarkLost(dir string, spec Spec) error {
 	if !hasTape(dir) {
 		return nil
-	}
-	spec, err := readSpec(dir)
-	if err != nil {
-		return err
 	}
 	open, err := unended(filepath.Join(dir, tapeDir))
 	if err != nil || len(open) == 0 {

@@ -47,6 +47,9 @@ func newSession(st *Store, spec Spec) *Session {
 // ID is the session's id, the first part of its commands' ids.
 func (s *Session) ID() string { return s.spec.ID }
 
+// Dir is where its files are.
+func (s *Session) Dir() string { return s.dir }
+
 // Agent and Label are its address.
 func (s *Session) Agent() string { return s.spec.Agent }
 

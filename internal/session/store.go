@@ -80,7 +80,10 @@ type Store struct {
 	open   map[name]*Session
 	byID   map[string]*Session
 	closed map[string]Spec // by id
-	held   bool            // no new sessions
+	// unreadable are sessions of which nothing is known but their ids. A keeper may
+	// live there all the same.
+	unreadable []*Session
+	held       bool // no new sessions
 	// importing holds the labels of imports under way.
 	importing map[name]bool
 }
@@ -191,6 +194,7 @@ func (st *Store) load() error {
 			// Made, but never announced: the spec is the first thing in it.
 			if hasTape(dir) {
 				st.log.Error("session without spec", "dir", dir)
+				st.unreadable = append(st.unreadable, newSession(st, Spec{ID: e.Name()}))
 			} else if err := os.RemoveAll(dir); err != nil {
 				st.log.Warn("remove", "dir", dir, "err", err)
 			}
@@ -198,6 +202,7 @@ func (st *Store) load() error {
 		}
 		if err != nil {
 			st.log.Error("session unreadable", "dir", dir, "err", err)
+			st.unreadable = append(st.unreadable, newSession(st, Spec{ID: e.Name()}))
 			continue
 		}
 		if spec.ClosedAt != nil {
@@ -418,6 +423,10 @@ func (st *Store) Sessions() []*Session {
 	})
 	return list
 }
+
+// Unreadable are the sessions whose spec could not be read when the Store was opened.
+// They can be stopped and nothing else.
+func (st *Store) Unreadable() []*Session { return st.unreadable }
 
 func (st *Store) sessions() []*Session {
 	st.mu.Lock()

@@ -209,7 +209,7 @@ func (s *Session) sweep(ctx context.Context) (Ended, error) {
 		errs = append(errs, s.removeGroup(ctx))
 	}
 	if k != nil || err != nil || hasTape(s.dir) {
-		errs = append(errs, MarkLost(s.dir))
+		errs = append(errs, MarkLost(s.dir, s.spec))
 	}
 	fault.Point("sweep.marked")
 	if err := errors.Join(errs...); err != nil {

@@ -215,10 +215,15 @@ func (h *Host) UnlockAgent(name, passphrase string) (conch.AgentInfo, error) {
 	return h.describe(name)
 }
 
-// LockAgent forgets a key that was unlocked.
+// LockAgent forgets a key that was unlocked, and closes the agent's connection to
+// its relay: its mail waits there.
 func (h *Host) LockAgent(name string) (conch.AgentInfo, error) {
 	h.Agents.Lock(name)
-	return h.describe(name)
+	info, err := h.describe(name)
+	if err == nil && info.Locked {
+		h.Post.Shut(name)
+	}
+	return info, err
 }
 
 // Assign has an agent work somewhere, until Unassign.

@@ -37,7 +37,10 @@ type line struct {
 	agent string
 	key   Identity
 	wire  Wire
-	woken chan struct{} // the link changed, or keys are short
+	woken chan struct{}   // the link changed, or keys are short
+	ctx   context.Context // ends with Shut, or with the Post
+	stop  context.CancelFunc
+	wg    sync.WaitGroup // what the line began
 	// restored says that a restore left word. Nothing is published before the
 	// line has been claimed, and that begins with new keys then. Of run alone.
 	restored bool
@@ -56,7 +59,18 @@ type line struct {
 }
 
 func newLine(p *Post, agent string, key Identity) *line {
-	return &line{p: p, agent: agent, key: key, woken: make(chan struct{}, 1), senders: map[string]*sender{}, missed: map[string]time.Time{}}
+	l := &line{p: p, agent: agent, key: key, woken: make(chan struct{}, 1), senders: map[string]*sender{}, missed: map[string]time.Time{}}
+	l.ctx, l.stop = context.WithCancel(p.ctx)
+	return l
+}
+
+// begin has f run as a part of the line. It must end with ctx.
+func (l *line) begin(f func()) {
+	l.wg.Add(1)
+	l.p.wg.Go(func() {
+		defer l.wg.Done()
+		f()
+	})
 }
 
 // linked is told of every change of the connection.
@@ -142,7 +156,8 @@ func (l *line) retire(s *mail.Step, after seal.Epoch) error {
 
 // run keeps the keys published and the mailbox read for as long as the line is open.
 func (l *line) run() {
-	ctx := l.p.ctx
+	ctx := l.ctx
+	defer l.stop()
 	defer l.wire.Close()
 	defer l.last()
 	reading := false
@@ -168,7 +183,7 @@ func (l *line) run() {
 				wait = backoff{}
 				if !reading {
 					reading = true
-					l.p.wg.Go(func() { l.read(ctx) }) // ends with ctx
+					l.begin(func() { l.read(ctx) }) // ends with ctx
 				}
 				l.sendAll(ctx)
 			}

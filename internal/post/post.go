@@ -193,19 +193,66 @@ func (p *Post) Close() {
 	p.wg.Wait()
 }
 
+// Shut closes the line of an agent whose key was locked, and waits: nothing is
+// sent or taken for it, its connection is gone and its keys are forgotten, until
+// Start finds it unlocked.
+func (p *Post) Shut(agent string) {
+	p.mu.Lock()
+	l := p.lines[agent]
+	p.mu.Unlock()
+	if l == nil {
+		return
+	}
+	l.mu.Lock() // nothing begins behind this
+	l.stop()
+	l.mu.Unlock()
+	l.wg.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lines[agent] == l {
+		delete(p.lines, agent)
+	}
+}
+
 // line gives an agent's line, and opens it first if it must.
 func (p *Post) line(ctx context.Context, agent string) (*line, error) {
 	p.mu.Lock()
 	l := p.lines[agent]
 	p.mu.Unlock()
 	if l != nil {
+		if l.ctx.Err() != nil && p.ctx.Err() == nil { // Shut is about to be through
+			_, err := p.o.Key(agent)
+			if err == nil {
+				err = conch.Errorf(conch.NotRunning, "the connection of agent %s is being closed", agent).Retry()
+			}
+			return nil, err
+		}
 		return l, nil
 	}
+	l, err := p.openLine(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	// It may have been locked meanwhile, before there was a line to shut.
+	if _, err := p.o.Key(agent); err != nil {
+		p.Shut(agent)
+		return nil, err
+	}
+	return l, nil
+}
+
+func (p *Post) openLine(ctx context.Context, agent string) (*line, error) {
 	key, err := p.o.Key(agent)
 	if err != nil {
 		return nil, err
 	}
-	l = newLine(p, agent, key)
+	l := newLine(p, agent, key)
+	opened := false
+	defer func() {
+		if !opened {
+			l.stop()
+		}
+	}()
 	if err := l.account(ctx); err != nil {
 		return nil, err
 	}
@@ -220,8 +267,9 @@ func (p *Post) line(ctx context.Context, agent string) (*line, error) {
 	if l.wire, err = p.o.Connect(key, l.linked); err != nil {
 		return nil, err
 	}
+	opened = true
 	p.lines[agent] = l
-	p.wg.Go(l.run) // ends with Close
+	l.begin(l.run) // ends with the line
 	if !p.begun {
 		p.begun = true
 		p.wg.Go(p.reporting) // ends with Close

@@ -44,15 +44,23 @@ func limits() Limits {
 }
 
 // newHome makes a home with the agent me. It is opened by open.
-func newHome(t testing.TB) *home {
+func newHome(t testing.TB) *home { return newSealedHome(t, nil) }
+
+// newSealedHome is newHome with a passphrase, which has been given.
+func newSealedHome(t testing.TB, passphrase []byte) *home {
 	t.Helper()
 	dir := t.TempDir()
 	keys, err := agent.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := keys.New("me", nil, nil); err != nil {
+	if _, err := keys.New("me", passphrase, nil); err != nil {
 		t.Fatal(err)
+	}
+	if passphrase != nil {
+		if err := keys.Unlock("me", passphrase); err != nil {
+			t.Fatal(err)
+		}
 	}
 	h := &home{t: t, dir: dir, keys: keys}
 	if testing.Verbose() {
@@ -85,7 +93,13 @@ func (h *home) open() {
 	})
 	h.post = New(Options{
 		Mail: h.mail, Active: h.relay.Active, Agents: h.keys.Names, Limits: limits(), Log: h.log,
-		Key: func(name string) (Identity, error) { return h.keys.Key(name) },
+		Key: func(name string) (Identity, error) {
+			k, err := h.keys.Key(name)
+			if err != nil {
+				return nil, err
+			}
+			return k, nil
+		},
 		Connect: func(id Identity, observe func(relay.Link)) (Wire, error) {
 			w, err := h.relay.Connect(id, observe)
 			if err != nil {

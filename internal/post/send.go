@@ -43,7 +43,7 @@ func (l *line) send(peer string) {
 		s.again = true
 		return
 	}
-	if l.p.ctx.Err() != nil {
+	if l.ctx.Err() != nil {
 		return
 	}
 	l.p.mu.Lock() // Close waits for what was begun before it
@@ -52,7 +52,7 @@ func (l *line) send(peer string) {
 		return
 	}
 	s.running = true
-	l.p.wg.Go(func() { l.work(peer, s) }) // ends when nothing is due, or with Close
+	l.begin(func() { l.work(peer, s) }) // ends when nothing is due, or with the line
 }
 
 // sendAll wakes the senders of all peers that something is kept for.
@@ -72,7 +72,7 @@ func (l *line) sendAll(ctx context.Context) {
 
 // work publishes until nothing is due, and says when to come again.
 func (l *line) work(peer string, s *sender) {
-	ctx := l.p.ctx
+	ctx := l.ctx
 	for {
 		next, err := l.publish(ctx, peer)
 		l.mu.Lock()

@@ -31,7 +31,7 @@ func (p *Post) tidying() {
 		}
 		p.mu.Unlock()
 		for _, l := range lines {
-			if err := l.tidy(p.ctx); err != nil && p.ctx.Err() == nil {
+			if err := l.tidy(l.ctx); err != nil && l.ctx.Err() == nil {
 				p.o.Log.Warn("tidy mail between homes", "agent", l.agent, "err", err)
 			}
 		}

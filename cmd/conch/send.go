@@ -46,7 +46,7 @@ func (m *message) request(cmd *cobra.Command, text string) (conch.SendRequest, e
 		}
 		if len(b) > conch.MaxText {
 			return m.req, conch.Errorf(conch.TooLarge, "the text has more than %d bytes (1 MiB); nothing was sent", conch.MaxText).
-				Hint("put it into a file and send its name")
+				Hint("send it as a file: conch send TO 'see the file' --attach FILE")
 		}
 		m.req.Text = string(b)
 	}

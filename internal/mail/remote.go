@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,6 +61,9 @@ func (s *step) Parcel(n int64) (p Parcel, err error) {
 	err = s.tx.Row(`SELECT from_agent, from_session, to_agent, to_session, id, text, in_reply_to, role, policy, auto, hops, chain, sent_at, abs(expires) FROM messages WHERE n = ?`, n).
 		Scan(&p.Agent, &p.Session, &p.Address, &p.Label, &p.ID, &p.Text, &p.InReplyTo, &p.Role, &p.Policy, &p.Auto, &p.Hops, &chain, &sent, &expires)
 	if err != nil {
+		return p, err
+	}
+	if p.InReplyTo, err = s.wireID(p.Address, p.InReplyTo); err != nil {
 		return p, err
 	}
 	p.SentAt, p.Chain = time.Unix(0, sent), strings.Fields(chain)
@@ -124,8 +128,15 @@ func (s *step) Receive(in Inbound) (status conch.Receipt, reason string, known b
 	if status, _, known, err = s.Standing(in.Agent, in.From, in.ID); known || err != nil {
 		return status, "", known, err
 	}
+	local, err := s.localID(in.From, in.ID)
+	if err != nil {
+		return "", "", false, err
+	}
+	if in.InReplyTo, err = s.repliedTo(in); err != nil {
+		return "", "", false, err
+	}
 	r := conch.SendRequest{
-		Agent: in.From, Session: in.FromSession, Text: in.Text, ID: in.ID, InReplyTo: in.InReplyTo, Role: in.Role,
+		Agent: in.From, Session: in.FromSession, Text: in.Text, ID: local, InReplyTo: in.InReplyTo, Role: in.Role,
 		ExpiresMS: in.ExpiresMS, Policy: in.Policy, Auto: in.Auto, Hops: in.Hops, Chain: in.Chain,
 	}
 	if err := checkChain(&r); err != nil {
@@ -154,6 +165,11 @@ func (s *step) Receive(in Inbound) (status conch.Receipt, reason string, known b
 	if err != nil {
 		return "", "", false, err
 	}
+	if local != in.ID {
+		if _, err := s.tx.Exec(`UPDATE messages SET wire = ? WHERE n = ?`, in.ID, n); err != nil {
+			return "", "", false, err
+		}
+	}
 	if err := s.received(n, in.Attachments, in.AttachmentKeys); err != nil {
 		return "", "", false, err
 	}
@@ -175,10 +191,58 @@ func (s *step) Receive(in Inbound) (status conch.Receipt, reason string, known b
 	return status, reason, false, nil
 }
 
-// Standing is where a message that came from another home stands.
+// localID is what a message from another home is called here: as its sender
+// calls it, unless something else in this home has that id. Then its sender is
+// in it, so that an id means one message wherever one is named.
+func (s *step) localID(from, id string) (string, error) {
+	local := id
+	for i := 1; ; i++ {
+		var taken bool
+		if err := s.tx.Row(`SELECT EXISTS (SELECT 1 FROM messages WHERE id = ?)`, local).Scan(&taken); err != nil || !taken {
+			return local, err
+		}
+		end := "@" + from[:min(len(from), 8)]
+		if i > 1 {
+			end += "." + strconv.Itoa(i)
+		}
+		local = id[:min(len(id), conch.MaxMessageID-len(end))] + end
+	}
+}
+
+// wireID is what the agent of another home calls a message that is named here.
+func (s *step) wireID(peer, id string) (string, error) {
+	if id == "" {
+		return "", nil
+	}
+	wire, err := s.strings(`SELECT wire FROM messages WHERE id = ? AND from_agent = ? AND wire <> ''`, id, peer)
+	if err != nil || len(wire) == 0 {
+		return id, err
+	}
+	return wire[0], nil
+}
+
+// repliedTo is the id here of what a message from elsewhere answers: one that was
+// sent to its sender, or else an earlier one of the sender's own.
+func (s *step) repliedTo(in Inbound) (string, error) {
+	if in.InReplyTo == "" {
+		return "", nil
+	}
+	if n, err := s.Sent(in.Agent, in.From, in.InReplyTo); err != nil || n > 0 {
+		return in.InReplyTo, err
+	}
+	local, err := s.strings(`SELECT id FROM messages WHERE wire = ? AND wire <> '' AND from_agent = ? AND to_agent = ?`, in.InReplyTo, in.From, in.Agent)
+	if err != nil || len(local) == 0 {
+		return in.InReplyTo, err
+	}
+	return local[0], nil
+}
+
+// Standing is where a message that came from another home stands, by the id that
+// its sender gave it.
 func (s *step) Standing(agent, from, id string) (status conch.Receipt, reason string, known bool, err error) {
 	var n int64
-	err = s.tx.Row(`SELECT n, status FROM messages WHERE id = ? AND from_agent = ? AND to_agent = ?`, id, from, agent).Scan(&n, &status)
+	err = s.tx.Row(`SELECT n, status FROM messages WHERE id = ?1 AND from_agent = ?2 AND to_agent = ?3 AND wire = ''
+		UNION ALL SELECT n, status FROM messages WHERE wire = ?1 AND wire <> '' AND from_agent = ?2 AND to_agent = ?3 LIMIT 1`, id, from, agent).Scan(&n, &status)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", "", false, nil
 	}
@@ -263,7 +327,7 @@ type Reportable struct {
 // Reportable gives the steps after the number after of messages that came from
 // other homes, at most limit of all steps, and the number of the last it looked at.
 func (s *step) Reportable(after int64, limit int) (list []Reportable, last int64, err error) {
-	rows, err := s.tx.Query(`SELECT r.n, m.via, m.from_agent, m.to_agent, m.id, r.status, r.at, r.reason, r.label
+	rows, err := s.tx.Query(`SELECT r.n, m.via, m.from_agent, m.to_agent, iif(m.wire = '', m.id, m.wire), r.status, r.at, r.reason, r.label
 		FROM receipts r JOIN messages m ON m.n = r.msg WHERE r.n > ? ORDER BY r.n LIMIT ?`, after, limit)
 	if err != nil {
 		return nil, after, err

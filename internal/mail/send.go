@@ -102,7 +102,7 @@ func checkText(text string) error {
 		return conch.Errorf(conch.InvalidRequest, "the message has no text")
 	case len(text) > conch.MaxText:
 		return conch.Errorf(conch.TooLarge, "the text has %d bytes, more than the limit of %d (1 MiB); nothing was sent", len(text), conch.MaxText).
-			Hint("put it into a file and send its name")
+			Hint("send it as a file: conch send TO 'see the file' --attach FILE")
 	case !utf8.ValidString(text):
 		return conch.Errorf(conch.InvalidRequest, "the text is not valid UTF-8; nothing was sent").
 			Hint("bytes that are not text: encode them, or send a file's name")
@@ -221,8 +221,7 @@ func (s *step) routed(r conch.SendRequest, to target) (d decision, open bool, er
 func (s *step) repeated(r conch.SendRequest, sum []byte) (*conch.SentMessage, error) {
 	var n int64
 	var was []byte
-	// What came from other homes has ids of their making.
-	err := s.tx.Row(`SELECT n, hash FROM messages WHERE id = ? AND (via = 'local' OR from_agent = ?)`, r.ID, r.Agent).Scan(&n, &was)
+	err := s.tx.Row(`SELECT n, hash FROM messages WHERE id = ? ORDER BY from_agent = ? DESC LIMIT 1`, r.ID, r.Agent).Scan(&n, &was)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}

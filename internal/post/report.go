@@ -186,7 +186,7 @@ func (d *desk) retried(peer string, r seal.Retry) error {
 	}
 	// Reports are not kept. What they said is said again.
 	res, err := d.s.Tx().Exec(`INSERT INTO reports(agent, peer, id, status, reason, at, due)
-		SELECT m.to_agent, m.from_agent, m.id, m.status, '', ?3, 1 FROM messages m WHERE m.to_agent = ?1 AND m.from_agent = ?2 AND ?4 ORDER BY m.n DESC LIMIT 500
+		SELECT m.to_agent, m.from_agent, iif(m.wire = '', m.id, m.wire), m.status, '', ?3, 1 FROM messages m WHERE m.to_agent = ?1 AND m.from_agent = ?2 AND ?4 ORDER BY m.n DESC LIMIT 500
 		ON CONFLICT DO UPDATE SET status = excluded.status, due = 1`, d.l.agent, peer, d.s.Wall(), !d.outgoing(peer, r.ID))
 	if err != nil {
 		return err

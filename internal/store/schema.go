@@ -333,6 +333,16 @@ CREATE TABLE uploads (                    -- files that no message has yet
 CREATE INDEX attachments_by_id ON attachments(id);
 CREATE INDEX attachments_away ON attachments(msg) WHERE state = 'away';
 `,
+	// 7: ids are unique within a home. A message from elsewhere whose id is taken
+	// has one of its own here, and wire is what its sender calls it. note is what a
+	// person should know of a contact's keys.
+	`
+ALTER TABLE messages ADD COLUMN wire TEXT NOT NULL DEFAULT '';
+CREATE INDEX messages_by_wire ON messages(wire, from_agent) WHERE wire <> '';
+UPDATE messages SET wire = id, id = substr(id, 1, 100) || '@' || n
+	WHERE via = 'relay' AND length(from_agent) > 32 AND EXISTS (SELECT 1 FROM messages o WHERE o.id = messages.id AND o.n < messages.n);
+ALTER TABLE contacts ADD COLUMN note TEXT NOT NULL DEFAULT '';
+`,
 }
 
 // migrate brings the file up to date, each step in a transaction of its own.

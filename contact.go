@@ -66,11 +66,14 @@ type Contact struct {
 	Verified  bool         `json:"verified"` // a person has compared the safety numbers
 	// Held says why its mail is held: its keys have changed, and a person has
 	// to decide. Empty: it is not.
-	Held    string    `json:"held"`
-	Text    string    `json:"text"`    // what it said when it asked
-	Pending int       `json:"pending"` // messages to it that wait for it
-	Since   time.Time `json:"since"`
-	Heard   time.Time `json:"heard"` // when something of it last came in; zero: never
+	Held    string     `json:"held"`
+	Text    string     `json:"text"`    // what it said when it asked
+	Pending int        `json:"pending"` // messages to it that wait for it
+	Since   time.Time  `json:"since"`
+	Heard   *time.Time `json:"heard"` // when something of it last came in; null: never
+	// Note is what a person should know of its keys, or this home's: why it is
+	// verified no more. Comparing the safety number ends it.
+	Note string `json:"note"`
 }
 
 // ContactRequest names a contact to do something with. Peer is its address or

@@ -59,6 +59,9 @@ func (a *app) listContacts(cmd *cobra.Command, asJSON bool) error {
 		if c.Pending > 0 {
 			note = plural(c.Pending, "message waits", "messages wait")
 		}
+		if c.Note != "" {
+			note = c.Note
+		}
 		if c.Held != "" {
 			note = "held: " + c.Held
 		}

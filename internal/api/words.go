@@ -504,7 +504,8 @@ Contact.held Why its mail is held until a person accepts its keys; empty: it is 
 Contact.text What it said when it asked.
 Contact.pending Messages to it that have not been reported on.
 Contact.since Since when it is so.
-Contact.heard When something of it last came in.
+Contact.heard When something of it last came in; null: never.
+Contact.note What a person should know of its keys or this home's; comparing the safety number ends it.
 ContactRequest Which contact, and what to do with it.
 ContactRequest.agent {"pattern":"^([a-z0-9][a-z0-9-]{0,31})?$"} The agent; default the one that works everywhere.
 ContactRequest.peer The contact's address, or our name for it.

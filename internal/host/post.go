@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +25,7 @@ import (
 const restoredFile = "restored"
 
 func (h *Host) newPost() *post.Post {
-	restored := &restored{path: filepath.Join(h.Home, restoredFile), done: map[string]bool{}}
+	restored := &restored{path: filepath.Join(h.Home, restoredFile)}
 	return post.New(post.Options{
 		Mail:   h.Mail,
 		Active: h.Relay.Active,
@@ -46,7 +48,11 @@ func (h *Host) newPost() *post.Post {
 			return w, nil
 		},
 		Restored: restored.is,
-		Renewed:  func(agent string) { restored.renewed(agent, h.mailAgentNames()) },
+		Renewed: func(agent string) {
+			if err := restored.renewed(agent, h.mailAgentNames()); err != nil && h.Log != nil {
+				h.Log.Warn("note that keys were made anew after a restore", "agent", agent, "err", err)
+			}
+		},
 		Limits: post.Limits{
 			Rate: h.Config.Get(config.ContactRate), Bytes: h.Config.Get(config.ContactBytes), Requests: h.Config.Get(config.ContactRequests),
 			Resend: h.Config.Time(config.MailResend), Patience: h.Config.Time(config.ContactPatience), HoldBack: 10 * time.Minute,
@@ -55,31 +61,48 @@ func (h *Host) newPost() *post.Post {
 	})
 }
 
-// restored is the mark of a restore, and which agents have had new keys since. It
-// goes when all have.
+// restored is the mark of a restore: a file that lists the agents that have had
+// new keys since, a line each. It goes when all have. Keys made anew twice would be
+// strangers to who knew those of the backup, so the list outlives the daemon.
 type restored struct {
 	path string
-	mu   sync.Mutex // guards the rest
-	done map[string]bool
+	mu   sync.Mutex // held while the file is looked at or changed
 }
 
 func (r *restored) is(agent string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := os.Lstat(r.path)
-	return !r.done[agent] && !errors.Is(err, fs.ErrNotExist)
+	done, err := r.done()
+	return !errors.Is(err, fs.ErrNotExist) && !slices.Contains(done, agent)
 }
 
-func (r *restored) renewed(agent string, all []string) {
+func (r *restored) done() ([]string, error) {
+	b, err := os.ReadFile(r.path)
+	return strings.Fields(string(b)), err
+}
+
+func (r *restored) renewed(agent string, all []string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.done[agent] = true
-	for _, a := range all {
-		if !r.done[a] {
-			return
-		}
+	done, err := r.done()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	os.Remove(r.path)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(done, agent) {
+		done = append(done, agent)
+	}
+	if !slices.ContainsFunc(all, func(a string) bool { return !slices.Contains(done, a) }) {
+		return os.Remove(r.path)
+	}
+	f, err := os.OpenFile(r.path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(agent + "\n")
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 func (h *Host) mailAgentNames() []string { return mailAgents{h}.Names() }

@@ -22,17 +22,18 @@ type wireContact struct {
 	Text string `json:"text,omitempty"`
 }
 
-const contactColumns = `agent, address, name, state, authority, verified, held, text, since, heard`
+const contactColumns = `agent, address, name, state, authority, verified, held, text, since, heard, note`
 
 func scanContact(scan func(...any) error) (*conch.Contact, error) {
 	var c conch.Contact
 	var since, heard int64
-	if err := scan(&c.Agent, &c.Address, &c.Name, &c.State, &c.Authority, &c.Verified, &c.Held, &c.Text, &since, &heard); err != nil {
+	if err := scan(&c.Agent, &c.Address, &c.Name, &c.State, &c.Authority, &c.Verified, &c.Held, &c.Text, &since, &heard, &c.Note); err != nil {
 		return nil, err
 	}
 	c.Since = time.Unix(0, since).UTC()
 	if heard > 0 {
-		c.Heard = time.Unix(0, heard).UTC()
+		at := time.Unix(0, heard).UTC()
+		c.Heard = &at
 	}
 	return &c, nil
 }
@@ -596,7 +597,7 @@ func (p *Post) VerifyContact(ctx context.Context, r conch.ContactRequest) (out c
 		if c.Held != "" {
 			return conch.Errorf(conch.InvalidRequest, "the keys of %s changed and were not accepted", c.Address).Hint("conch contacts accept %s accepts them", c.Address)
 		}
-		_, err = d.s.Tx().Exec(`UPDATE contacts SET verified = 1 WHERE agent = ? AND address = ?`, c.Agent, c.Address)
+		_, err = d.s.Tx().Exec(`UPDATE contacts SET verified = 1, note = '' WHERE agent = ? AND address = ?`, c.Agent, c.Address)
 		return err
 	})
 	return out, err

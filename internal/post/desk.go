@@ -135,16 +135,23 @@ func (d *desk) met(t *talk, device seal.Device) error {
 	case seal.Successor:
 		// The store was restored. It is who it was; the safety number is not.
 		t.pinned, t.changed = device, true
-		_, err := d.s.Tx().Exec(`UPDATE contacts SET verified = 0 WHERE agent = ? AND address = ?`, d.l.agent, t.peer)
+		d.l.p.o.Log.Warn("a contact has new keys, which its old ones vouch for: its home was restored from a backup", "agent", d.l.agent, "peer", t.peer)
+		d.s.Concern(d.l.agent)
+		_, err := d.s.Tx().Exec(`UPDATE contacts SET note = ? || iif(verified, '; compare the safety number again', ''), verified = 0 WHERE agent = ? AND address = ?`,
+			"new keys, seen at "+moment(d.s)+", which its old ones vouch for", d.l.agent, t.peer)
 		return err
 	case seal.Changed:
-		held := "its keys changed at " + device.Epoch().Time().UTC().Format(time.RFC3339) + ", and the old ones do not vouch for the new"
-		_, err := d.s.Tx().Exec(`UPDATE contacts SET held = ?, verified = 0 WHERE agent = ? AND address = ? AND held = ''`, held, d.l.agent, t.peer)
+		d.l.p.o.Log.Warn("a contact's keys changed, and its old ones do not vouch for the new; its mail is held", "agent", d.l.agent, "peer", t.peer)
+		held := "its keys changed, seen at " + moment(d.s) + ", and the old ones do not vouch for the new"
+		_, err := d.s.Tx().Exec(`UPDATE contacts SET held = ?, verified = 0, note = '' WHERE agent = ? AND address = ? AND held = ''`, held, d.l.agent, t.peer)
 		d.s.Concern(d.l.agent)
 		return err
 	}
 	return nil
 }
+
+// moment is now, as people are told it.
+func moment(s *mail.Step) string { return time.Unix(0, s.Wall()).UTC().Format(time.RFC3339) }
 
 // moved has everything sealed again that has no report, when a peer turns out to
 // have other keys than it was sealed for.

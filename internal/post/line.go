@@ -150,6 +150,11 @@ func (l *line) retire(s *mail.Step, after seal.Epoch) error {
 	if _, err := s.Tx().Exec(`DELETE FROM outbox WHERE agent = ? AND kind = 'receipt'`, l.agent); err != nil {
 		return err
 	}
+	// The numbers that were compared are not the numbers any more.
+	if _, err := s.Tx().Exec(`UPDATE contacts SET verified = 0, note = ? WHERE agent = ? AND verified = 1`,
+		"this home's keys were made anew at "+moment(s)+"; compare the safety number again", l.agent); err != nil {
+		return err
+	}
 	_, err = s.Tx().Exec(`UPDATE outbox SET sealed = x'', seq = 0, attempt = attempt + 1, published = 0, next_at = min(next_at, ?) WHERE agent = ?`, s.Now(), l.agent)
 	return err
 }
@@ -364,7 +369,7 @@ func (l *line) claim(ctx context.Context, link relay.Link, moved bool) error {
 	mark := relay.Mark{Store: newStore(), Generation: next + 1}
 	err = l.p.o.Mail.Update(ctx, nil, func(s *mail.Step) error {
 		if behind {
-			if err := l.retire(s, seal.Epoch(link.Bundle)); err != nil {
+			if err := l.retire(s, latest(link.Bundle, s.Wall())); err != nil {
 				return err
 			}
 		}
@@ -391,6 +396,13 @@ func (l *line) claim(ctx context.Context, link relay.Link, moved bool) error {
 	defer l.mu.Unlock()
 	l.store, l.mark, l.marked = mark.Store, int64(mark.Generation), time.Now()
 	return nil
+}
+
+// latest is an epoch that none of a bundle at the relay is later than. The
+// bundle's number is its device's epoch and its own, the milliseconds of when it
+// was made, which was up to a week ago, or longer if nobody was here.
+func latest(bundle uint64, wall int64) seal.Epoch {
+	return seal.Epoch(bundle - min(bundle, uint64(max(0, (wall-int64(seal.RotateAfter))/int64(time.Millisecond)))))
 }
 
 func newStore() string {

@@ -141,7 +141,7 @@ func newAck(a *app) *cobra.Command {
 		Example: "  conch ack 068k3n2",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return conch.Errorf(conch.InvalidRequest, "ID is missing").Hint("conch %s", cmd.Use)
+				return conch.Errorf(conch.InvalidRequest, "ID is missing").Hint("%s", usage(cmd))
 			}
 			return nil
 		},

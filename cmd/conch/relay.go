@@ -77,11 +77,11 @@ func printRelay(s *conch.RelayStatus) error {
 	}
 	for _, g := range s.Agents {
 		state := "connected"
-		if !g.Connected {
-			state = "not connected"
-			if g.Error != nil {
-				state += ": " + *g.Error
-			}
+		switch {
+		case g.Error != nil:
+			state = "not connected: " + *g.Error
+		case !g.Connected:
+			state = "connecting"
 		}
 		rows = append(rows, []string{"agent " + g.Address, state})
 	}

@@ -146,14 +146,19 @@ func noVerb(cmd *cobra.Command, args []string) error {
 		Hint("%s --help lists them", cmd.CommandPath())
 }
 
+// usage is how a verb is called, with those it stands under.
+func usage(cmd *cobra.Command) string {
+	return strings.TrimSuffix(cmd.CommandPath(), cmd.Name()) + cmd.Use
+}
+
 // words checks the number of positional words against their names.
 func words(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
-			return conch.Errorf(conch.InvalidRequest, "%s is missing", names[len(args)]).Hint("conch %s", cmd.Use)
+			return conch.Errorf(conch.InvalidRequest, "%s is missing", names[len(args)]).Hint("%s", usage(cmd))
 		}
 		if len(args) > len(names) {
-			return conch.Errorf(conch.InvalidRequest, "unexpected word %q", args[len(names)]).Hint("conch %s", cmd.Use)
+			return conch.Errorf(conch.InvalidRequest, "unexpected word %q", args[len(names)]).Hint("%s", usage(cmd))
 		}
 		return nil
 	}

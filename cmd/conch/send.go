@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -97,7 +98,8 @@ from stdin. The message is on disk when this returns.`,
 
 // upload gives a file to the daemon, for a message that is sent next.
 func upload(cmd *cobra.Command, c *client.Client, path string) (string, error) {
-	f, err := os.Open(path)
+	// A pipe that nobody writes to would keep it waiting.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", conch.Errorf(conch.InvalidRequest, "%v; nothing was sent", err)
 	}
@@ -108,6 +110,8 @@ func upload(cmd *cobra.Command, c *client.Client, path string) (string, error) {
 		return "", conch.Errorf(conch.InvalidRequest, "%v; nothing was sent", err)
 	case fi.IsDir():
 		return "", conch.Errorf(conch.InvalidRequest, "%s is a directory; nothing was sent", path).Hint("attach an archive of it")
+	case !fi.Mode().IsRegular():
+		return "", conch.Errorf(conch.InvalidRequest, "%s is no regular file; nothing was sent", path).Hint("copy what it gives into a file, and attach that")
 	case fi.Size() > conch.MaxAttachment:
 		return "", conch.Errorf(conch.TooLarge, "%s has %d bytes, more than the limit of %d (64 MiB); nothing was sent", path, fi.Size(), conch.MaxAttachment)
 	}

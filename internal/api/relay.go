@@ -7,7 +7,7 @@ import (
 	"github.com/conchsh/conch"
 )
 
-func (s *server) relay(r *http.Request) (any, error) { return s.h.Relay.Status(r.Context()), nil }
+func (s *server) relay(r *http.Request) (any, error) { return s.h.RelayStatus(r.Context()), nil }
 
 func (s *server) relayListen(r *http.Request) (any, error) {
 	var req conch.RelayListenRequest

@@ -282,7 +282,7 @@ func (h *Host) WhoAmI(ctx context.Context, c Caller, label string) (conch.WhoAmI
 		Agent: name, Address: info.Address, Label: label, ChosenBy: by,
 		Sessions: slices.DeleteFunc(h.Sessions(ctx), func(s conch.SessionInfo) bool { return s.Agent != name }),
 		Daemon:   conch.DaemonInfo{PID: os.Getpid(), Mode: mode},
-		Relay:    h.Relay.Info(),
+		Relay:    h.RelayInfo(),
 	}, nil
 }
 

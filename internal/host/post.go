@@ -165,6 +165,33 @@ func (h *Host) Person(pid int) error {
 	return nil
 }
 
+// RelayInfo is the relay as status tells it. It is not connected where another home
+// has taken an agent over.
+func (h *Host) RelayInfo() conch.RelayInfo {
+	i := h.Relay.Info()
+	i.Connected = i.Connected && !slices.ContainsFunc(h.Post.Lines(), func(l post.Info) bool { return errors.Is(l.Err, conch.NotOwner) })
+	return i
+}
+
+// RelayStatus is the relay with all there is to know of this home's agents at it.
+func (h *Host) RelayStatus(ctx context.Context) conch.RelayStatus {
+	s := h.Relay.Status(ctx)
+	for _, l := range h.Post.Lines() {
+		if !errors.Is(l.Err, conch.NotOwner) {
+			continue
+		}
+		e := conch.AsError(l.Err)
+		text := e.Message + " (" + e.HintText + ")"
+		s.Connected, s.Error = false, &text
+		for i := range s.Agents {
+			if s.Agents[i].Address == l.Address {
+				s.Agents[i].Connected, s.Agents[i].Error = false, &text
+			}
+		}
+	}
+	return s
+}
+
 // checkPost is the doctor's look at mail between homes.
 func (h *Host) checkPost(ctx context.Context) doctor.Check {
 	for _, l := range h.Post.Lines() {

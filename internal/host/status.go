@@ -28,7 +28,7 @@ func (h *Host) Status(ctx context.Context) conch.StatusInfo {
 		UptimeS:   time.Since(h.started).Seconds(),
 		Sessions:  len(h.Store.Sessions()),
 		Processes: processes,
-		Relay:     h.Relay.Info(),
+		Relay:     h.RelayInfo(),
 		UIURL:     page,
 		Listen:    h.Gate.Listening(),
 	}

@@ -47,7 +47,7 @@ func CheckFileID(id string) error {
 }
 
 // FileName makes of what a sender calls a file a name that is safe to show and
-// to write: its last part, no control characters, at most 200 bytes.
+// to write: its last part, no control characters, not hidden, at most 200 bytes.
 func FileName(name string) string {
 	if i := strings.LastIndexAny(name, `/\`); i >= 0 {
 		name = name[i+1:]
@@ -64,6 +64,9 @@ func FileName(name string) string {
 	}
 	if name = strings.TrimSpace(name); strings.Trim(name, ".") == "" {
 		return "attachment"
+	}
+	if name[0] == '.' { // a hidden file, which some program may obey
+		name = "_" + name[1:]
 	}
 	return name
 }

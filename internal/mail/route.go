@@ -339,7 +339,7 @@ func (s *step) why(n int64, status conch.Receipt, list []conch.Recipient) (reaso
 		return strings.Join(parts, ", "), nil
 	}
 	switch status {
-	case conch.ReceiptQueued, conch.ReceiptRefused, conch.ReceiptExpired, conch.ReceiptFailed:
+	case conch.ReceiptQueued, conch.ReceiptHeld, conch.ReceiptRefused, conch.ReceiptExpired, conch.ReceiptFailed:
 		err = s.tx.Row(`SELECT reason FROM receipts WHERE msg = ? AND status = ? ORDER BY n DESC LIMIT 1`, n, status).Scan(&reason)
 		if errors.Is(err, sql.ErrNoRows) {
 			err = nil

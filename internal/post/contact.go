@@ -58,17 +58,27 @@ func (l *line) admit(s *mail.Step, peer string) (parked bool, reason string, err
 		if err := l.ask(s, peer, "", ""); err != nil {
 			return false, "", err
 		}
-		return true, "the recipient was asked to be a contact; the message waits for the answer", nil
+		if why := l.down(); why != "" {
+			return true, "the request to be a contact waits: " + why, nil
+		}
+		return true, "the recipient is being asked to be a contact; the message waits for the answer", nil
 	}
 	switch c.State {
 	case conch.ContactRequested:
+		var waits bool
+		if err := s.Tx().Row(`SELECT EXISTS (SELECT 1 FROM outbox WHERE agent = ? AND peer = ? AND kind = 'request' AND published = 0)`, l.agent, peer).Scan(&waits); err != nil {
+			return false, "", err
+		}
+		if why := l.down(); waits && why != "" {
+			return true, "the request to be a contact waits: " + why, nil
+		}
 		return true, "the recipient has not answered the contact request; the message waits", nil
 	case conch.ContactAsked:
 		return true, "the recipient has asked to be a contact, and a person has to accept it: conch contacts accept " + peer, nil
 	case conch.ContactBlocked:
 		return false, "", conch.Errorf(conch.NotAContact, "%s is blocked; nothing was sent", peer).Hint("conch contacts accept %s lets it in again", peer)
 	case conch.ContactRefused:
-		return false, "", conch.Errorf(conch.NotAContact, "%s does not want to be a contact; nothing was sent", peer).Hint("conch contacts add ADDRESS asks again")
+		return false, "", conch.Errorf(conch.NotAContact, "%s does not want to be a contact; nothing was sent", peer).Hint("conch contacts add NAME ADDRESS asks again")
 	}
 	if c.Held != "" {
 		return true, "the recipient's keys changed, and a person has to accept them: conch contacts accept " + peer, nil
@@ -401,6 +411,9 @@ func (p *Post) AddContact(ctx context.Context, r conch.ContactRequest, vacant fu
 			Hint("conch relay listen ADDR and relay invite let others in; conch relay join INVITE goes to theirs")
 	}
 	peer, err := p.peer(ctx, r.Agent, r.Peer)
+	if errors.Is(err, conch.ContactNotFound) {
+		return out, conch.Errorf(conch.InvalidRequest, "%.60q is no agent's address; nobody was asked", r.Peer).Hint("conch whoami shows an agent's address; conch contacts add NAME ADDRESS")
+	}
 	if err != nil {
 		return out, err
 	}
@@ -474,7 +487,7 @@ func (p *Post) AcceptContact(ctx context.Context, r conch.ContactRequest) (conch
 	}
 	return p.decide(ctx, r, func(d *desk, c *conch.Contact) error {
 		if c.State == conch.ContactRequested || c.State == conch.ContactRefused {
-			return conch.Errorf(conch.InvalidRequest, "%s has not asked to be a contact", c.Address).Hint("conch contacts add asks it")
+			return conch.Errorf(conch.InvalidRequest, "%s has not asked to be a contact", c.Address).Hint("conch contacts add NAME ADDRESS asks it")
 		}
 		if c.Held == "" && c.State == conch.ContactAccepted {
 			return nil

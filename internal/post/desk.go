@@ -209,6 +209,9 @@ func (p *Post) Carry(s *mail.Step, n int64, peer string) (reason string, err err
 	if err != nil {
 		return "", err
 	}
+	if !parked {
+		reason = l.down()
+	}
 	next := s.Now()
 	if parked {
 		next = never

@@ -517,6 +517,10 @@ func TestACopiedHome(t *testing.T) {
 		}
 		return err != nil
 	})
+	lines := b.post.Lines()
+	if len(lines) != 1 || !errors.Is(lines[0].Err, conch.NotOwner) || lines[0].Address != b.address() || !stdstrings.Contains(conch.AsError(lines[0].Err).HintText, "new device keys") {
+		t.Errorf("the older one says %+v", lines)
+	}
 	c.talkPast(a)
 }
 
@@ -548,6 +552,10 @@ func TestChangedKeys(t *testing.T) {
 	m := b.send(a.address()+"/main", "it is me, truly")
 	until(t, "a holds it", func() bool { return a.contact(b).Held != "" })
 	a.nothing()
+	b.becomes(m.ID, conch.ReceiptHeld)
+	if r := b.status(m.ID); r.Reason == "" || stdstrings.Contains(r.Reason, "key") {
+		t.Errorf("its sender is told %q", r.Reason)
+	}
 	out := a.send(b.address()+"/main", "who are you?")
 	if r := a.status(out.ID); r.Status != conch.ReceiptQueued || !stdstrings.Contains(r.Reason, "keys changed") {
 		t.Errorf("%+v", r)

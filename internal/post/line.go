@@ -45,9 +45,10 @@ type line struct {
 	// line has been claimed, and that begins with new keys then. Of run alone.
 	restored bool
 
-	mu       sync.Mutex // guards what follows
-	fenced   error      // another daemon is this agent now
-	failed   error      // why the keys are not published
+	mu       sync.Mutex         // guards what follows
+	fenced   error              // another daemon is this agent now
+	quit     context.CancelFunc // ends the reading of the mailbox
+	failed   error              // why the keys are not published
 	enrolled bool
 	relay    string // that the keys are published at
 	store    string // this run, as the relay knows it; "": not yet
@@ -75,6 +76,18 @@ func (l *line) begin(f func()) {
 
 // linked is told of every change of the connection.
 func (l *line) linked(relay.Link) { wake(l.woken) }
+
+// down says why the relay cannot be reached now; "": it can.
+func (l *line) down() string {
+	link := l.wire.Link()
+	switch {
+	case link.Connected:
+		return ""
+	case link.Err != nil:
+		return conch.AsError(link.Err).Message
+	}
+	return "the relay is not connected yet"
+}
 
 // stale is the error of a daemon that another has replaced.
 func (l *line) stale() error {
@@ -188,7 +201,11 @@ func (l *line) run() {
 				wait = backoff{}
 				if !reading {
 					reading = true
-					l.begin(func() { l.read(ctx) }) // ends with ctx
+					rctx, quit := context.WithCancel(ctx)
+					l.mu.Lock()
+					l.quit = quit
+					l.mu.Unlock()
+					l.begin(func() { defer quit(); l.read(rctx) }) // ends with the line, or when another has it
 				}
 				l.sendAll(ctx)
 			}
@@ -468,9 +485,12 @@ func (l *line) fence(err error) error {
 		return err
 	}
 	err = conch.Errorf(conch.NotOwner, "another daemon has taken over agent %s at the relay; this one sends and takes nothing for it any more", l.agent).
-		Hint("two homes have the same key: stop one of them; conch down and a new start take it over here")
+		Hint("two homes have the same key: stop one of them for good. Starting this one again (conch down) takes the agent over with new device keys, which contacts that know the other's hold until a person accepts them")
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.quit != nil {
+		l.quit() // the mailbox is the other's to read
+	}
 	if l.fenced == nil {
 		l.p.o.Log.Error("fenced", "agent", l.agent, "err", err)
 	}

@@ -2,6 +2,7 @@ package post
 
 import (
 	"errors"
+	stdstrings "strings"
 	"sync"
 	"testing"
 
@@ -81,4 +82,30 @@ func TestLockingUnderLoad(t *testing.T) {
 	until(t, "all of it is there", func() bool { return b.count(`SELECT count(*) FROM outbox`) == 0 })
 	a.fetchAll()
 	b.talk(a, 5)
+}
+
+// What is queued says why, and a request counts as made when the relay has it.
+func TestWhyItIsQueued(t *testing.T) {
+	a, b, c := newHome(t), newHome(t), newHome(t)
+	for _, h := range []*home{a, b, c} {
+		h.open()
+	}
+	join(t, a, b, c)
+	befriend(t, b, a)
+	a.close()
+	until(t, "the relay is gone", func() bool { return b.post.find("me").down() != "" })
+	known, stranger := b.send(a.address()+"/main", "later"), b.send(c.address()+"/main", "who is there?")
+	if r := b.status(known.ID); r.Status != conch.ReceiptQueued || r.Reason == "" {
+		t.Errorf("to a contact, without a relay: %+v", r)
+	}
+	if r := b.status(stranger.ID); r.Status != conch.ReceiptQueued || !stdstrings.HasPrefix(r.Reason, "the request to be a contact waits: ") {
+		t.Errorf("to a stranger, without a relay: %+v", r)
+	}
+	a.open()
+	b.becomes(known.ID, conch.ReceiptHeld)
+	until(t, "the request was made", func() bool {
+		return stdstrings.HasPrefix(b.status(stranger.ID).Reason, "the recipient was asked to be a contact")
+	})
+	c.accept(b)
+	b.becomes(stranger.ID, conch.ReceiptHeld)
 }

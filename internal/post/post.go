@@ -345,6 +345,7 @@ func (p *Post) Carried(agent, address string) {
 // Info is a line of status for an agent that has a line.
 type Info struct {
 	Agent     string
+	Address   string
 	Connected bool
 	Err       error
 }
@@ -358,7 +359,7 @@ func (p *Post) Lines() (list []Info) {
 	}
 	p.mu.Unlock()
 	for _, l := range lines {
-		i := Info{Agent: l.agent, Connected: l.wire.Link().Connected, Err: l.stale()}
+		i := Info{Agent: l.agent, Address: l.key.Address(), Connected: l.wire.Link().Connected, Err: l.stale()}
 		if i.Err == nil {
 			i.Err = l.trouble()
 		}

@@ -400,7 +400,8 @@ func (d *desk) arrive(t *talk, h seal.Header, body []byte) error {
 		return err
 	}
 	if held {
-		return nil
+		// It is safe here. Why a person hesitates is not the sender's to know.
+		return d.report(h.From, h.ID, conch.ReceiptHeld, "a person has to look at it there first")
 	}
 	var n, low int64
 	if err := d.s.Tx().Row(`SELECT count(*), coalesce(min(seq), 0) FROM early WHERE agent = ? AND peer = ? AND epoch = ?`, d.l.agent, h.From, epoch).Scan(&n, &low); err != nil {

@@ -22,6 +22,7 @@ const sendBatch = 32
 // something due. Its fields are the line's to guard.
 type sender struct {
 	running, again bool
+	said           string // why what is queued has not left
 	timer          *time.Timer
 	wait           backoff
 }
@@ -76,12 +77,20 @@ func (l *line) work(peer string, s *sender) {
 	for {
 		next, err := l.publish(ctx, peer)
 		l.mu.Lock()
+		said := s.said
 		if err == nil {
-			s.wait = backoff{}
+			s.wait, s.said = backoff{}, ""
 		} else if ctx.Err() == nil {
 			next = s.wait.next()
 			if !errors.Is(err, conch.RelayUnreachable) && !errors.Is(err, conch.NotOwner) {
 				l.p.o.Log.Warn("send", "agent", l.agent, "peer", peer, "err", err)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			if s.said = conch.AsError(err).Message; s.said != said {
+				l.mu.Unlock()
+				l.stuck(ctx, peer, s.said)
+				l.mu.Lock()
 			}
 		}
 		if s.again && ctx.Err() == nil {
@@ -99,6 +108,30 @@ func (l *line) work(peer string, s *sender) {
 		l.mu.Unlock()
 		return
 	}
+}
+
+// stuck says of what is queued for a peer why it has not left.
+func (l *line) stuck(ctx context.Context, peer, why string) {
+	err := l.p.o.Mail.Update(ctx, nil, func(s *mail.Step) error {
+		return noteQueued(s, `SELECT o.msg FROM outbox o JOIN messages m ON m.n = o.msg
+			WHERE o.agent = ? AND o.peer = ? AND o.kind = 'mail' AND o.published = 0 AND o.next_at < ? AND m.status = 'queued' LIMIT 1000`, why, l.agent, peer, int64(never))
+	})
+	if err != nil && ctx.Err() == nil {
+		l.p.o.Log.Warn("say why mail waits", "agent", l.agent, "peer", peer, "err", err)
+	}
+}
+
+func noteQueued(s *mail.Step, query, reason string, args ...any) error {
+	list, err := numbers(s, query, args...)
+	if err != nil {
+		return err
+	}
+	for _, n := range list {
+		if err := s.Note(n, conch.ReceiptQueued, reason); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // publish sends what is due for a peer, oldest first, and gives the time until
@@ -399,6 +432,12 @@ func (l *line) published(ctx context.Context, peer string, out []row) error {
 				s.Now()+int64(l.p.resend(r.published)), r.n, r.attempt)
 			if err != nil {
 				return err
+			}
+			if r.kind == kindRequest && r.published == 0 {
+				if err := noteQueued(s, `SELECT msg FROM outbox WHERE agent = ? AND peer = ? AND kind = 'mail' AND next_at = ?`,
+					"the recipient was asked to be a contact; the message waits for the answer", l.agent, peer, int64(never)); err != nil {
+					return err
+				}
 			}
 			if n, err := res.RowsAffected(); err != nil || n == 0 || r.published > 0 || r.msg == 0 {
 				if err != nil {

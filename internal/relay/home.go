@@ -335,6 +335,9 @@ func (r *Relay) Join(ctx context.Context, to string, creds []byte) (conch.RelayS
 	} else {
 		next.Joined, err = r.joinHome(to, now.Joined)
 	}
+	if errors.Is(err, conch.RelayUnreachable) {
+		err = conch.Errorf(conch.RelayUnreachable, "%s; nothing was changed", conch.AsError(err).Message).Hint("see that it runs and can be reached from here, and join again").Retry()
+	}
 	if err == nil {
 		err = r.use(next)
 	}

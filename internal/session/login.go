@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,7 +169,10 @@ func ask(ctx context.Context, parent string, a account, base map[string]string, 
 	}
 	// A session of its own: no terminal to stop on, and a group to end. No
 	// pipes, so a process that an rc file leaves behind holds nothing of ours.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// It ends with its daemon, or rather with the thread that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = loginAttributes()
 	// Waited for: a daemon that is told to leave must not be survived by what
 	// an rc file runs. Asked first: some of those take locks (pyenv does, and
 	// then every terminal of the user waits a minute for one that is stale).

@@ -1,0 +1,7 @@
+package session
+
+import "syscall"
+
+func loginAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGHUP}
+}

@@ -97,28 +97,9 @@ func (c *Client) ClearQuarantine(ctx context.Context) error {
 
 // Upload keeps a file for a message: its id goes into SendRequest.Attachments.
 func (c *Client) Upload(ctx context.Context, name string, file io.Reader) (*conch.Attachment, error) {
-	// As with a log: sent as it is read, once.
-	k := call{method: http.MethodPost, url: daemonURL("/mail/upload", url.Values{"name": {name}})}
-	source := &source{r: file}
-	req, err := http.NewRequestWithContext(ctx, k.method, k.url, source)
-	if err != nil {
-		return nil, conch.Errorf(conch.InvalidRequest, "%v", err)
-	}
-	req.Header.Set("Content-Type", "application/octet-stream")
-	resp, err := c.send(req, k)
-	if source.err != nil && ctx.Err() == nil {
-		if err == nil {
-			resp.Body.Close()
-		}
-		return nil, conch.Errorf(conch.InvalidRequest, "cannot read the file: %v", source.err).Hint("nothing was kept")
-	}
-	if err != nil {
-		return nil, c.explain(ctx, k, err)
-	}
-	defer resp.Body.Close()
 	var a conch.Attachment
-	if err := decode(resp.Body, &a); err != nil {
-		return nil, c.explain(ctx, k, err)
+	if err := c.upload(ctx, daemonURL("/mail/upload", url.Values{"name": {name}}), "file", file, &a); err != nil {
+		return nil, err
 	}
 	return &a, nil
 }

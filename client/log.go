@@ -61,13 +61,21 @@ func (c *Client) ImportLog(ctx context.Context, label string, log io.Reader) (*I
 }
 
 func (c *Client) importLog(ctx context.Context, q url.Values, log io.Reader) (*Imported, error) {
-	// A log may be larger than memory, so it is sent as it is read and cannot
-	// be sent twice, unlike what do sends.
-	k := call{method: http.MethodPost, url: daemonURL("/import", q)}
-	source := &source{r: log}
+	var i Imported
+	if err := c.upload(ctx, daemonURL("/import", q), "log", log, &i); err != nil {
+		return nil, err
+	}
+	return &i, nil
+}
+
+// upload sends what may be larger than memory, named what in an error. It is sent
+// as it is read and cannot be sent twice, unlike what do sends.
+func (c *Client) upload(ctx context.Context, url, what string, from io.Reader, into any) error {
+	k := call{method: http.MethodPost, url: url}
+	source := &source{r: from}
 	req, err := http.NewRequestWithContext(ctx, k.method, k.url, source)
 	if err != nil {
-		return nil, conch.Errorf(conch.InvalidRequest, "%v", err)
+		return conch.Errorf(conch.InvalidRequest, "%v", err)
 	}
 	req.Header.Set("Content-Type", "application/octet-stream")
 	resp, err := c.send(req, k)
@@ -75,17 +83,16 @@ func (c *Client) importLog(ctx context.Context, q url.Values, log io.Reader) (*I
 		if err == nil {
 			resp.Body.Close()
 		}
-		return nil, conch.Errorf(conch.InvalidRequest, "cannot read the log: %v", source.err).Hint("nothing was kept")
+		return conch.Errorf(conch.InvalidRequest, "cannot read the %s: %v", what, source.err).Hint("nothing was kept")
 	}
 	if err != nil {
-		return nil, c.explain(ctx, k, err)
+		return c.explain(ctx, k, err)
 	}
 	defer resp.Body.Close()
-	var i Imported
-	if err := decode(resp.Body, &i); err != nil {
-		return nil, c.explain(ctx, k, err)
+	if err := decode(resp.Body, into); err != nil {
+		return c.explain(ctx, k, err)
 	}
-	return &i, nil
+	return nil
 }
 
 // source remembers why it could not be read, which the transport does not tell
